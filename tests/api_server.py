@@ -4,13 +4,14 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 import requests
+from conftest import until
 
 from gptcore.api.access import Access
 from gptcore.api.routes import Api
@@ -21,6 +22,8 @@ from gptcore.models import Models
 
 HELLO = [{"role": "user", "content": "Hello! Who are you?"}]
 SECONDS = 20
+# The schema of a reply that does not end by itself.
+ENDLESS = {"type": "array", "items": {"type": "boolean"}, "minItems": 10**6}
 
 
 @contextmanager
@@ -42,8 +45,8 @@ def running(app: object, port: int = 0, behind_proxy: bool = False) -> Iterator[
         sockets = {"sockets": [listening]}
         thread = threading.Thread(target=server.run, kwargs=sockets, daemon=True)
         thread.start()
-        while not server.started:
-            time.sleep(0.01)
+        until(lambda: server.started or not thread.is_alive())
+        assert server.started
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
@@ -67,17 +70,7 @@ def slow_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def wait_until_idle(model: OnnxModel) -> None:
-    deadline = time.monotonic() + SECONDS
-    while model.engine.n_running and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not model.engine.n_running
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert is_so()
+    until(lambda: not model.engine.n_running)
 
 
 def is_closed(connection: socket.socket) -> bool:

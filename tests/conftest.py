@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -54,6 +55,14 @@ def pytest_collection() -> Generator[None, object, object]:
     gc.enable()
     gc.freeze()
     return result
+
+
+def until(is_so: Callable[[], object], seconds: float = 20) -> None:
+    """Wait for what must come, and fail where it does not come."""
+    deadline = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert is_so()
 
 
 @pytest.fixture

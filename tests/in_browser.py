@@ -1,8 +1,11 @@
 """What the tests of the chat view share: a page in a real browser, and what people do on it."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+from api_server import ENDLESS, slow_steps
 from playwright.sync_api import Browser, Locator, Page, expect
 
 expect.set_options(timeout=15_000)
@@ -98,6 +101,15 @@ def set_number(page: Page, label: str, value: str) -> None:
         page.get_by_text("More settings").click()
     field.fill(value)
     field.press("Tab")
+
+
+def write_slowly(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let replies have 200 tokens and take two seconds: others may end before a tab is open."""
+    slow_steps(monkeypatch)
+    set_number(page, "Max tokens", "200")
+    if not page.locator("#schema").is_visible():
+        page.get_by_text("More settings").click()
+    page.locator("#schema").fill(json.dumps(ENDLESS))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from threading import Event
 
 import numpy as np
+from conftest import until
 
 from gptcore.config import ModelConfig
 from gptcore.engine.generate import Piece, Reply, Request, generate
@@ -64,10 +65,7 @@ class Made:
         time.sleep(self.seconds)
 
     def wait_until_held(self) -> None:
-        deadline = time.monotonic() + SECONDS
-        while len(self.calls) < self.held_at and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert len(self.calls) == self.held_at
+        until(lambda: len(self.calls) == self.held_at)
 
     def put(self, slot: int, ids: Sequence[int], past: int) -> None:
         if self.failing & {*ids}:
@@ -144,7 +142,5 @@ def prompt(seed: int, length: int) -> list[int]:
 
 
 def wait_until_idle(engine: Engine) -> None:
-    deadline = time.monotonic() + SECONDS
-    while engine.thread and time.monotonic() < deadline:
-        time.sleep(0.001)
-    assert engine.thread is None and engine.n_running == 0
+    until(lambda: engine.thread is None)
+    assert engine.n_running == 0

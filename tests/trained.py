@@ -10,6 +10,7 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 from conftest import TINY
@@ -33,6 +34,9 @@ from gptcore.translation.onnx import OnnxTranslator, load_translator
 from training.__main__ import main as training_main
 from training.dialogues.generator import dialogues
 from training.run.directory import Run
+
+hypothesis.settings.register_profile("unhurried", deadline=None)  # the machine may be busy
+hypothesis.settings.load_profile("unhurried")
 
 # The model of a recipe that trains within seconds.
 RECIPE_MODEL = """
@@ -112,16 +116,11 @@ def tokenizer(chats: Path) -> Tokenizer:
 @pytest.fixture(scope="session")
 def run(chats: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run directory of the `tiny` preset after 40 steps."""
-    settings = {
-        "steps": 40,
-        "batch_size": 8,
-        "micro_batch_size": 4,
-        "learning_rate": 0.01,
-        "warmup_steps": 5,
-        "eval_every": 20,
-        "save_every": 20,
-    }
-    options = ["--preset", "tiny", *set_options(**settings)]
+    options = ["--preset", "tiny"]
+    options += set_options(
+        steps=40, batch_size=8, micro_batch_size=4, learning_rate=0.01, warmup_steps=5,
+        eval_every=20, save_every=20,
+    )  # fmt: skip
 
     def make(out: Path) -> None:
         assert training_main([str(chats), "--out", str(out), *options]) == 0

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from token_shards import BYTES, ENDOFTEXT, PAD, Tokens, plain_rows, token_shards
 
@@ -16,7 +16,6 @@ from training.data.batches import Batches
 from training.data.rows import IGNORED, WINDOW, Rows
 from training.machine.processes import World
 
-unhurried = settings(deadline=None)  # the machine may be busy
 seeds = st.integers(0, 2**63 - 1)
 
 
@@ -54,7 +53,6 @@ def slow_epoch(tokens: Tokens, rows: Rows, seed: int, epoch: int) -> list[tuple[
     return read
 
 
-@unhurried
 @given(token_shards(max_size=6), st.integers(1, 24), st.integers(1, 12), seeds)
 def test_batches_are_those_that_are_made_row_by_row(
     tokens: Tokens, block_size: int, batch_size: int, seed: int
@@ -69,7 +67,6 @@ def test_batches_are_those_that_are_made_row_by_row(
         assert list(zip(x.tolist(), y.tolist())) == part
 
 
-@unhurried
 @given(st.integers(1, 30), st.integers(1, 12), seeds)
 def test_every_epoch_reads_each_row_of_a_text_once(n_rows: int, batch_size: int, seed: int) -> None:
     rows = plain_rows([n_rows])
@@ -133,7 +130,6 @@ def test_seeds_and_epochs_have_orders_of_their_own() -> None:
     assert len(orders) == 25
 
 
-@unhurried
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=11), st.integers(1, 25), st.integers(0, 99))
 def test_what_a_step_reads_and_the_window_after_it_are_known_before(
     lengths: list[int], batch_size: int, step: int

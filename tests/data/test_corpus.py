@@ -118,7 +118,6 @@ def test_long_texts_are_cut_at_line_ends_where_there_are_some(tmp_path: Path) ->
     assert len(found) > 50 and all(document.endswith("\n") for document in found)
 
 
-@settings(deadline=None)
 @given(st.text("ab \n", max_size=200), st.integers(1, 50))
 def test_cutting_keeps_every_character_and_the_size(text: str, size: int) -> None:
     pieces = cut_up(text, size)
@@ -138,7 +137,7 @@ WORDS = st.text("aé世1!'\x1c", max_size=5).map(lambda word: word + ".")
 SPACES = st.text(" \t\n", min_size=1, max_size=4)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(WORDS, SPACES)), st.integers(20, 60))
 def test_no_token_spans_a_cut_where_a_word_and_a_space_are_in_reach(
     parts: list[tuple[str, str]], size: int

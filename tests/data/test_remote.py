@@ -2,9 +2,8 @@
 
 import shutil
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -16,7 +15,7 @@ import fsspec
 import numpy as np
 import pytest
 import torch
-from conftest import NANO, Refused
+from conftest import NANO, Refused, until
 from trained import newest_checkpoint
 
 import training.data.remote
@@ -105,13 +104,6 @@ def in_cache(cache: Path) -> set[str]:
     return {path.name for path in cache.glob("train-*.bin")}
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def slow_row(shards: Shards, shard: int, document: int, start: int) -> tuple[list, list]:
     """Inputs and targets of a row, from the bytes of the file."""
     ids = np.frombuffer((shards.path / f"train-{shard:05d}.bin").read_bytes(), np.uint16)
@@ -184,7 +176,7 @@ def test_a_few_shards_are_on_the_disk_and_the_next_ones_come_before_they_are_nee
         near = batches.near(int(bounds[window]))
         remote.hold(near)
         expected = {f"train-{i:05d}.bin" for i in [*windows[window], *windows[window + 1], 0]}
-        wait_until(lambda: in_cache(tmp_path) == expected)  # noqa: B023
+        until(lambda: in_cache(tmp_path) == expected)  # noqa: B023
         assert len(expected) <= 2 * WINDOW + 1
     fetched = server.asked.copy()
     batches.batch(int(bounds[2]))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from token_shards import BYTES, PAD, Part, Tokens, plain_rows, token_shards
 
@@ -18,8 +18,6 @@ from training.data.rows import IGNORED, Rows, row_table
 from training.data.shards import Shards, prepare
 from training.data.survey import survey
 from training.formats.places import find_files
-
-unhurried = settings(deadline=None)  # the machine may be busy
 
 
 def table_of(rows: Rows) -> list[tuple[int, int, int, int]]:
@@ -39,7 +37,6 @@ def test_a_row_begins_with_the_last_document_that_begins_in_the_row_before() -> 
     assert table.tolist() == rows
 
 
-@unhurried
 @given(token_shards(), st.integers(1, 24))
 def test_a_pass_counts_each_learned_token_once_after_the_one_before_it(
     tokens: Tokens, block_size: int
@@ -53,7 +50,6 @@ def test_a_pass_counts_each_learned_token_once_after_the_one_before_it(
     assert y[counted].tolist() == after
 
 
-@unhurried
 @given(token_shards())
 def test_the_loss_mask_of_whole_documents_says_the_same(tokens: Tokens) -> None:
     for ids, starts, learned in zip(tokens.ids, tokens.starts, tokens.learned):
@@ -62,7 +58,6 @@ def test_the_loss_mask_of_whole_documents_says_the_same(tokens: Tokens) -> None:
             assert mask[1:].tolist() == learned[start + 1 : end].tolist()
 
 
-@unhurried
 @given(token_shards(), st.integers(1, 24))
 def test_rows_hold_consecutive_tokens_and_then_padding_without_targets(
     tokens: Tokens, block_size: int
@@ -78,7 +73,6 @@ def test_rows_hold_consecutive_tokens_and_then_padding_without_targets(
         assert y.tolist() == targets + [IGNORED] * (block_size - n)
 
 
-@unhurried
 @given(token_shards(), st.integers(1, 24))
 def test_every_document_that_fits_is_whole_in_some_row(tokens: Tokens, block_size: int) -> None:
     rows = Rows(tokens, "val", block_size)

@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from threading import Event
 
 import pytest
+from conftest import until
 from trained import open_graph
 
 from gptcore.bundle import default_model
@@ -299,8 +300,7 @@ def test_a_stop_in_the_middle_of_a_long_prompt_ends_it_within_a_second(slow: Cou
     steps = chat(slow, messages, GREEDY, max_tokens=3, stop=stop)
     thread = threading.Thread(target=lambda: pieces.extend(steps))
     thread.start()
-    while not slow.engine.slots.n_read:
-        time.sleep(0.001)
+    until(lambda: slow.engine.slots.n_read)
     stop.set()
     thread.join(timeout=1)
     assert not thread.is_alive()

@@ -8,6 +8,7 @@ from threading import Event
 
 import numpy as np
 import pytest
+from conftest import until
 from made_engine import (
     BLOCK,
     BYTES,
@@ -420,8 +421,7 @@ def test_a_crowd_is_refused_but_those_who_went_away_are_none_of_it(
     engine, _ = new_engine(1, seconds=0.01)
     request = Request([1, 2], Sampling(temperature=0), 60)
     (first,) = ask(engine, request)
-    while not first.pieces:
-        time.sleep(0.001)
+    until(lambda: first.pieces)
     waiting = ask(engine, request, request, request)
     with pytest.raises(Busy, match="3 requests wait already: try again"):
         ask(engine, request)

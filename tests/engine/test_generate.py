@@ -140,13 +140,6 @@ def test_the_penalty_looks_at_the_reply_and_not_at_the_prompt() -> None:
     assert reply.ids == [5, 6, 5, 5], "2.0, 1.5, then 1.0 over 0.75"
 
 
-@pytest.mark.parametrize("length", [0, 100, 101])
-def test_a_prompt_that_leaves_no_room_is_refused(length: int) -> None:
-    said = f"has {length} tokens; the context holds 100" if length else "is empty"
-    with pytest.raises(UserError, match=f"the prompt {said}"):
-        reply_to([1] * length, GREEDY, 100)
-
-
 # ------------------------------------------------------------------ over the exported model
 
 

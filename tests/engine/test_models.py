@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import requests
 from api_server import HELLO, SECONDS, error_of, served
-from conftest import NANO, TINY
+from conftest import NANO, TINY, until
 
 import gptcore.models
 from gptcore.api.access import Access
@@ -93,8 +93,7 @@ def test_a_model_that_writes_is_not_closed(nano: OnnxModel, folders: list[Path])
     with pytest.raises(Busy, match="memory is full"):
         get(models, "two")
     stop.set()
-    while one.engine.n_running:
-        pass
+    until(lambda: not one.engine.n_running)
     get(models, "two")
     assert [*models.open] == [nano.bundle.name, "two"]
 

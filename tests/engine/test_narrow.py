@@ -128,10 +128,11 @@ def test_a_class_of_itself_may_be_a_union() -> None:
     leaf = a_class(t={"const": "leaf"}, v={"type": "integer"})
     pair = a_class(t={"const": "pair"}, left=union, right=union)
     schema = {"$defs": {"Leaf": leaf, "Pair": pair}, **union}
-    for i in range(20):
-        reply = random_reply(json_grammar(schema, WORDS), WORDS, i)
-        if reply.finish == "end":
-            jsonschema.validate(json.loads(reply.text), schema)
+    replies = [random_reply(json_grammar(schema, WORDS), WORDS, i) for i in range(20)]
+    ended = [reply for reply in replies if reply.finish == "end"]
+    assert len(ended) > 10
+    for reply in ended:
+        jsonschema.validate(json.loads(reply.text), schema)
 
 
 @pytest.mark.parametrize(

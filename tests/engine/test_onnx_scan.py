@@ -137,12 +137,11 @@ def is_whole(content: bytes) -> bool:
 
 
 def test_any_damage_is_found_or_harmless(tmp_path: Path) -> None:
-    """Each beginning of a file, and each byte of it replaced, is refused or read to the end."""
+    """A file, each byte of it replaced, is refused or read to the end."""
     content, path = straight().SerializeToString(), tmp_path / "model.onnx"
     for i in range(len(content)):
-        for damaged in (content[:i], content[:i] + b"\xff" + content[i + 1 :]):
-            path.write_bytes(damaged)
-            try:
-                check_straight(path)
-            except UserError as error:
-                assert str(path) in str(error)
+        path.write_bytes(content[:i] + b"\xff" + content[i + 1 :])
+        try:
+            check_straight(path)
+        except UserError as error:
+            assert str(path) in str(error)

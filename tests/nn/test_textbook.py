@@ -9,6 +9,7 @@ import torch
 from conftest import ROOT
 from reference import annotated, handbook, original, vaswani, wayland
 from reference.names import NAMES
+from test_model import difference
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -84,11 +85,6 @@ def inputs_of(config: ModelConfig, T: int = 12) -> dict[str, Tensor]:
 def logits_of(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
     result = model(**inputs)
     return result if isinstance(model.config, Seq2SeqConfig) else result[0]
-
-
-def difference(a: Tensor, b: Tensor) -> float:
-    assert a.shape == b.shape
-    return (a - b).abs().max().item()
 
 
 def test_every_textbook_preset_has_a_reference() -> None:

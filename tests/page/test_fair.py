@@ -1,12 +1,12 @@
 """Who asks for many replies at once, on the page or by the API, leaves a slot to others."""
 
 import json
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 
 import pytest
+from conftest import until
 
 from gptcore.api.access import REPLIES, Access
 from gptcore.engine.onnx_session import open_slots
@@ -61,9 +61,7 @@ def test_one_visitor_leaves_a_slot_to_the_next(
         many, single = (Visitor(url, f"10.0.0.{i}", open_for) for i in (1, 2))
         for _ in range(REPLIES):
             getattr(many, one)(2000)
-        deadline = time.monotonic() + SECONDS
-        while model.engine.n_running < REPLIES and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: model.engine.n_running == REPLIES)
         told = getattr(single, other)(3).getresponse().read().decode()
         assert ("[DONE]" if other == "api" else "event: complete") in told
         assert model.engine.n_running == REPLIES  # the others go on, or wait

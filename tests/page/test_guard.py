@@ -16,7 +16,7 @@ from threading import Event
 
 import pytest
 from api_server import is_closed
-from conftest import NANO, TINY
+from conftest import NANO, TINY, until
 
 import gptcore.api.connections
 import gptcore.gradio.guard.visitors
@@ -239,7 +239,7 @@ def slowly(slow_address: Address) -> Iterator[Ask]:
 
 @pytest.mark.slow  # it waits
 def test_what_nobody_reads_is_given_up_and_what_is_read_is_not(
-    slow_address: Address, slowly: Ask, monkeypatch: pytest.MonkeyPatch
+    slow_address: Address, slowly: Ask, slow_model: OnnxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = json.loads(begin(slowly, data("Hi", n=300)).text)["event_id"]
     with closing(HTTPConnection(*slow_address, timeout=60)) as reader:
@@ -251,12 +251,9 @@ def test_what_nobody_reads_is_given_up_and_what_is_read_is_not(
         monkeypatch.setattr(gptcore.gradio.guard.visitors, "UNREAD_SECONDS", 0.5)
         assert answer.getheader("retry-after") == "10"
         assert slowly("GET", "/config").status == 200
-        deadline = time.monotonic() + 20
-        while begin(slowly, data("Hi")).status != 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        until(lambda: begin(slowly, data("Hi")).status == 200)
         assert "event: complete" in reader.getresponse().read().decode()
-    time.sleep(3)  # the rest is given up too
+    until(lambda: not slow_model.engine.n_running)  # the rest is given up too
 
 
 def test_so_many_sessions_of_one_address_are_let_in(

@@ -132,7 +132,7 @@ def test_pages_of_other_sites_may_call_the_api_where_they_are_named(
 def test_a_program_comes_in_with_the_token(linked: str) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     client = Client(linked, verbose=False, headers=headers)
-    assert client.predict("Hello!", api_name="/chat")
+    assert client.predict("Hello!", temperature=0, api_name="/chat")
 
 
 def test_a_password_is_asked_for_and_guesses_are_counted(locked: str) -> None:

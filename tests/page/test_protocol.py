@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from api_server import SECONDS, is_closed, served, until
-from conftest import TINY
+from api_server import SECONDS, is_closed, served
+from conftest import TINY, until
 
 import gptcore.api.connections
 import gptcore.api.protocol

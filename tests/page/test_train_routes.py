@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import ROOT, TINY, started
+from conftest import ROOT, TINY, started, until
 
 import gptcore.page.train.workbench as workbench
 from gptcore.bundle import read_facts
@@ -73,10 +73,7 @@ def ask(
 
 
 def when_idle(bench: Workbench) -> dict[str, Any]:
-    deadline = time.monotonic() + 60
-    while bench.doing and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not bench.doing
+    until(lambda: not bench.doing, 60)
     return bench.state()
 
 
@@ -216,9 +213,7 @@ def test_what_happens_while_a_text_arrives_is_asked_again_at_its_end(
         connection.putrequest("PUT", "/train/texts/a.txt")
         connection.putheader("Content-Length", "6")
         connection.endheaders(b"123")
-        deadline = time.monotonic() + 10
-        while not list(bench.texts.glob(".*")) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: list(bench.texts.glob(".*")))
         meanwhile(bench)
         connection.send(b"456")
         answer = connection.getresponse()
@@ -272,10 +267,7 @@ def test_a_text_that_does_not_arrive_whole_leaves_nothing(served: tuple) -> None
     connection.endheaders(b"half")
     time.sleep(0.3)
     connection.close()
-    deadline = time.monotonic() + 10
-    while list(served[0].texts.glob("*")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert list(served[0].texts.glob("*")) == []
+    until(lambda: not list(served[0].texts.glob("*")))
 
 
 @pytest.mark.parametrize(
@@ -546,8 +538,7 @@ def test_a_command_that_is_stopped_cleans_up(tmp_path: Path) -> None:
         "raise SystemExit(guard(run, ''))"
     )
     child = Child(["-c", script], tmp_path / "said.txt")
-    while output_of(tmp_path / "said.txt") != ["begun"]:
-        time.sleep(0.05)
+    until(lambda: output_of(tmp_path / "said.txt") == ["begun"])
     child.stop()
     assert child.wait() == 130
     assert output_of(tmp_path / "said.txt") == ["begun", "cleaned up", "stopped"]
@@ -566,8 +557,7 @@ def test_a_command_that_is_stopped_twice_is_told_once(tmp_path: Path) -> None:
         "    print('saved')"
     )
     child = Child(["-c", script], tmp_path / "said.txt")
-    while output_of(tmp_path / "said.txt") != ["begun"]:
-        time.sleep(0.05)
+    until(lambda: output_of(tmp_path / "said.txt") == ["begun"])
     child.stop()
     time.sleep(0.2)
     child.stop()  # a second press while the last step is taken

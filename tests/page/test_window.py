@@ -12,7 +12,7 @@ from threading import Event, Thread
 
 import pytest
 import requests
-from api_server import running, slow_steps, wait_until_idle
+from api_server import ENDLESS, running, slow_steps, wait_until_idle
 from conftest import Refused
 
 import gptcore.window.home
@@ -112,8 +112,7 @@ def test_a_mistake_is_the_last_event(address: str) -> None:
 def test_the_computation_ends_with_the_connection(
     address: str, model: OnnxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"max_tokens": 400, "temperature": 5, "min_p": 0}
-    values = [HELLO, settings, [], None]
+    values = [HELLO, {"max_tokens": 400, "schema": json.dumps(ENDLESS)}, [], None]
     steps = slow_steps(monkeypatch)
     with requests.post(f"{address}/ask/reply", json=values, stream=True, timeout=20) as answer:
         lines = filter(None, answer.iter_lines())

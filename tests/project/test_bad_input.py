@@ -34,17 +34,12 @@ def numbered_lines(n: int) -> str:
 
 
 FILES = {
-    "empty.txt": (b"", "empty.txt: it is empty"),
-    "blank.txt": (b"\n \n" * 999, "blank.txt: it holds nothing but white space"),
-    "binary.txt": (bytes(range(256)) * 40, "binary.txt: it holds NUL characters: it is binary"),
-    "nul.txt": (b"text\0" * 999, "nul.txt: it holds NUL characters: it is binary"),
     "one_line.txt": (b"A line shorter than a block.", "too short: 28 bytes, which make 1 document"),
     "rows.jsonl": (
         b'{"txt": "fine"}\n{"txt": "not"}\n',
         "rows.jsonl, line 1: it has no known key: its keys are 'txt'",
     ),
     "roles.jsonl": (b'{"messages": [{"role": "bob", "content": ""}]}', "unknown role 'bob'"),
-    "cut.txt.gz": (b"\x1f\x8b\x08\x00", "cut.txt.gz: it is a damaged archive"),
     "same.jsonl": (b'{"text": "These words and no others."}\n' * 99, "which make 1 document"),
     "surrogate.jsonl": (b'{"text": "Half a smile: \\ud83d"}\n' * 99, "line 1"),
 }

@@ -9,6 +9,17 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+import gptcore.api.protocol as protocol
+import gptcore.gradio.guard.visitors as visitors
+from gptcore.api.access import ALL_REPLIES, GUESSES, LONGEST_BODY, REPLIES
+from gptcore.api.bodies import MOST_TOLD
+from gptcore.api.connections import HEADER_SECONDS, READ_SECONDS
+from gptcore.engine.scheduler import MAX_WAITING
+from gptcore.engine.schemas.grammar import MOST_WAITING
+from gptcore.engine.schemas.supported import MOST_EXPRESSIONS
+from gptcore.engine.streams import REPLY_SECONDS
+from gptcore.page.train.workbench import MOST_BYTES
+
 BENCHMARKS = ROOT / "benchmarks"
 SECURITY = ROOT / "SECURITY.md"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", SECURITY, BENCHMARKS / "README.md"]
@@ -37,10 +48,18 @@ def help_of(*words: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_leads_to_a_file(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
-    for link in links:
-        assert link.startswith("https://") or (page.parent / link).exists(), link
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)", page.read_text(encoding="utf-8"))
+    for link in (link for link in links if not link.startswith("https://")):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists() and (not anchor or anchor in anchors(target)), link
+
+
+def anchors(page: Path) -> set[str]:
+    """What leads to the headings of a page, as GitHub names them."""
+    headings = re.findall("^#+ (.*)", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_readme_is_read_in_one_sitting() -> None:
@@ -48,13 +67,14 @@ def test_the_readme_is_read_in_one_sitting() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [c for c in ALL_COMMANDS if "-m training" in c or "-m export" in c]
+    "line", [c for c in ALL_COMMANDS if re.search(r"-m (training|export)|^python app|^gptcore ", c)]
 )
 def test_every_command_in_the_docs_has_the_options_that_it_uses(line: str) -> None:
-    module, *words = line[line.index(" -m ") + 4 :].split()
-    named = [words[0]] if words and words[0].isalpha() else []
+    module, *words = re.split(" -m |^python (?=app)|^(?=gptcore )", line, maxsplit=1)[1].split()
+    start = [module] if module == "app.py" else ["-m", module]
+    start += [words[0]] if words and words[0].isalpha() else []
     for option in re.findall(r"(?<!\S)--[\w-]+", " ".join(words)):
-        assert option in help_of("-m", module, *named), f"{line}: there is no {option}"
+        assert re.search(rf"{option}\b(?!-)", help_of(*start)), f"{line}: there is no {option}"
 
 
 def test_every_benchmark_is_in_their_readme() -> None:
@@ -80,8 +100,57 @@ def test_every_test_that_the_page_on_security_names_is_there() -> None:
 
 def test_continuous_integration_runs_the_readmes_test_commands() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    tests = [line for line in commands(ROOT / "README.md") if "pytest" in line]
-    assert len(tests) == 2 and all(line in script for line in tests)
+    lines = [line for line in script.splitlines() if not line.startswith("#")]
+    ran = [part.strip() for line in lines for part in line.split("&&")]
+    quick, slow = (line for line in commands(ROOT / "README.md") if "pytest" in line)
+    assert quick in ran and any(part.startswith(slow) for part in ran)
+
+
+@pytest.mark.parametrize(
+    ("page", "words", "limits"),
+    [
+        ("SECURITY.md", "no body of more than {} MiB", [LONGEST_BODY / 2**20]),
+        ("SECURITY.md", "may guess wrong {} times a minute", [GUESSES]),
+        ("SECURITY.md", "and {} MB at most", [MOST_BYTES / 10**6]),
+        ("SECURITY.md", "at most {} requests of the page", [visitors.EVENTS]),
+        ("SECURITY.md", "{} of the API, {} streams", [REPLIES, visitors.STREAMS]),
+        ("SECURITY.md", "and {} sessions a minute", [visitors.SESSIONS]),
+        ("SECURITY.md", "nobody reads is given up after {} seconds", [visitors.UNREAD_SECONDS]),
+        ("SECURITY.md", "a reply after {} minutes", [REPLY_SECONDS / 60]),
+        ("SECURITY.md", "without a request is closed after {} seconds", [HEADER_SECONDS]),
+        ("SECURITY.md", "is not read on after {} minutes", [READ_SECONDS / 60]),
+        ("SECURITY.md", "one address has {} connections at most", [protocol.MOST_OPEN]),
+        ("SECURITY.md", "at most {} chunks", [protocol.MOST_SMALL]),
+        ("SECURITY.md", "of less than {} bytes", [protocol.SMALL_CHUNK]),
+        ("SECURITY.md", "same limits: {} MiB, {} replies of", [LONGEST_BODY / 2**20, REPLIES]),
+        ("SECURITY.md", "{} of all addresses, {} minutes", [ALL_REPLIES, REPLY_SECONDS / 60]),
+        ("SECURITY.md", "{} waiting replies", [MAX_WAITING]),
+        ("docs/serving.md", "A call may take {} MiB", [LONGEST_BODY / 2**20]),
+        ("docs/serving.md", "{} minutes and {} replies", [REPLY_SECONDS / 60, REPLIES]),
+        ("docs/serving.md", "one address may wait for {} replies", [REPLIES]),
+        ("docs/serving.md", "at most {} probabilities", [MOST_TOLD]),
+        ("docs/serving.md", "for {} replies, or {} replies wait", [ALL_REPLIES, MAX_WAITING]),
+        ("docs/serving.md", "Where {} schemas wait", [MOST_WAITING]),
+        ("docs/serving.md", "more than {} patterns and formats", [MOST_EXPRESSIONS]),
+    ],
+)
+def test_a_limit_is_the_one_that_the_code_has(page: str, words: str, limits: list[float]) -> None:
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    spelled = {5: "five", 10: "ten", 20: "twenty"}
+    told = words.format(*(spelled.get(n, f"{n:,g}") for n in limits))
+    assert re.search(rf"(?<![\w,]){re.escape(told)}", text), told
+
+
+def test_the_models_figures_are_the_same_wherever_they_are_told() -> None:
+    pages = ("README.md", "docs/evaluation.md", "models/default/README.md")
+    readme, evaluation, card = ((ROOT / page).read_text(encoding="utf-8") for page in pages)
+    n, *figures = re.search(r"\| all \| (\d+) \| (.+)% \| (.+)% \| (.+)% \|", card).groups()
+    greedy, sampled, _ = figures
+    assert f"{n} short conversations" in readme and f"| greedy | {greedy} % |" in readme
+    assert f"mean of five seeds | {sampled} % |" in readme
+    assert " | ".join(f"{figure} %" for figure in figures) in evaluation
+    (good,) = re.findall(r"call (\d+ %) of 120", card)
+    assert f"called **{good}** of 120" in readme and f"They call **{good}**" in evaluation
 
 
 def test_the_architectures_tree_names_every_file_of_the_code() -> None:

@@ -66,12 +66,12 @@ def write(path: Path, *stages: str, settings: str = SETTINGS) -> Path:
     return path
 
 
-def test_every_shipped_recipe_can_be_read() -> None:
-    for path in RECIPES.glob("*.toml"):
-        stages = read_recipe(path.stem)
-        assert stages == read_recipe(str(path))
-        named = {name for stage in stages for name in stage.mix} & set(DATASETS)
-        assert all(DATASETS[name].origins for name in named), "what only a mirror has"
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_shipped_recipe_can_be_read(path: Path) -> None:
+    stages = read_recipe(path.stem)
+    assert stages == read_recipe(str(path))
+    named = {name for stage in stages for name in stage.mix} & set(DATASETS)
+    assert named and all(DATASETS[name].origins for name in named), "what only a mirror has"
 
 
 def stage(name: str = "one", **mix: float) -> Stage:

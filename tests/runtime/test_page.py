@@ -1,14 +1,16 @@
 """The page of the model that ships, started by its command and asked over HTTP."""
 
+import json
 import re
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, TINY
 from gradio_client import Client
 
 from gptcore.bundle import default_model, load_bundle
@@ -20,7 +22,7 @@ def test_the_page_says_what_it_found_and_answers() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    command = [sys.executable, "app.py", "--port", port]
+    command = [sys.executable, "app.py", "--port", port, "--translate", TINY / "translator"]
     page = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert page.stdout.readline().strip() == runtime_line(
@@ -30,6 +32,8 @@ def test_the_page_says_what_it_found_and_answers() -> None:
         while not (line := page.stdout.readline()).startswith("http"):
             assert line, "the page ended"
         reply = ask(port)
+        with urlopen(f"http://127.0.0.1:{port}/view/facts.json") as answer:
+            assert json.load(answer)["translator"]["name"] == "fixture-translator"
         if sys.platform == "linux":
             before = wake_ups(page.pid)
             time.sleep(2)

@@ -49,7 +49,6 @@ def test_a_conversation_is_rendered_as_the_module_says() -> None:
     assert render([], BYTES) == [TEXT]
 
 
-@settings(deadline=None)
 @given(messages=conversations())
 def test_no_message_can_contain_a_special_token(tokenizer: Tokenizer, messages: list) -> None:
     special = [i for i in render(messages, tokenizer) if i in tokenizer.special.values()]
@@ -105,7 +104,6 @@ DOCUMENTS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(ids=STREAMS)
 def test_the_mask_of_any_tokens_is_that_of_the_slow_rule(ids: list[int]) -> None:
     mask = loss_mask(np.array(ids, np.uint16), BYTES)
@@ -129,7 +127,6 @@ def test_a_text_with_the_words_of_special_tokens_is_learned_whole(tokenizer: Tok
     assert loss_mask(np.array(ids), tokenizer).all()
 
 
-@settings(deadline=None)
 @given(documents=DOCUMENTS, cut=st.integers(0, 10**6))
 def test_a_row_has_the_mask_that_it_has_in_the_whole_stream(documents: list, cut: int) -> None:
     """If it begins where a document does; its first token is never a target."""
@@ -149,7 +146,6 @@ def test_the_mask_of_nothing_is_empty() -> None:
 # ------------------------------------------------------------------ what fits
 
 
-@settings(deadline=None)
 @given(messages=conversations(), budget=st.integers(1, 200))
 def test_as_few_of_the_oldest_turns_as_possible_are_left_out(messages: list, budget: int) -> None:
     system = [m for m in messages if m["role"] == "system"]
@@ -186,11 +182,9 @@ def test_what_fits_is_counted_in_tokens_and_not_in_characters(tokenizer: Tokeniz
     assert fit(messages, tokenizer, len(ids)) == (ids, 0)
 
 
-def test_a_conversation_without_end_is_cut_quickly(tokenizer: Tokenizer) -> None:
+def test_a_conversation_without_end_is_cut_to_what_fits(tokenizer: Tokenizer) -> None:
     turns = [message("user", "Hello, how are you?"), message("assistant", "I am fine!")] * 300
-    start = time.monotonic()
     ids, n_dropped = fit([*turns, message("user", "Bye")], tokenizer, 200)
-    assert time.monotonic() - start < 2
     assert len(ids) <= 200 and 550 < n_dropped < 600 and n_dropped % 2 == 0
 
 
@@ -280,7 +274,7 @@ def templated(fast: tokenizers.Tokenizer, messages: list[Message], prompt: bool)
     return fast.encode(text, add_special_tokens=False).ids
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(messages=conversations(), prompt=st.booleans())
 def test_the_chat_template_of_others_gives_our_ids(
     tokenizer: Tokenizer, fast: tokenizers.Tokenizer, messages: list, prompt: bool

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tiktoken.load
 import tiktoken.registry
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcore.checks import UserError
@@ -189,7 +189,6 @@ def test_a_compact_vocabulary_splits_its_corpus_as_the_full_one_does(
         assert [small.kept[i] for i in small.encode(text)] == full.encode(text)
 
 
-@settings(deadline=None)
 @given(text=st.one_of(st.text(), st.lists(st.sampled_from(
     [*CORPUS, "the weather", " pizza", "日本語", "🙂", "👩‍👧", "Grüße", *SPECIAL_TOKENS, " ", "\n"]
 )).map("".join)))  # fmt: skip

@@ -52,14 +52,13 @@ def peers(
     return result
 
 
-@settings(deadline=None)
 @given(text=TEXTS | SPECIAL_TEXTS)
 def test_any_text_comes_back_as_it_was(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(text=PLAIN_TEXTS)
 def test_the_tokenizers_library_reads_tokenizer_json_to_the_same_ids(
     peers: list, text: str
@@ -93,13 +92,11 @@ def test_the_special_tokens_are_the_last_ids_in_their_order(tokenizer: Tokenizer
     assert [tokenizer.special[name] for name in SPECIAL_TOKENS] == list(range(506, 512))
 
 
-@settings(deadline=None)
 @given(text=SPECIAL_TEXTS)
 def test_a_user_cannot_type_a_special_token(tokenizer: Tokenizer, text: str) -> None:
     assert not set(tokenizer.encode(text)) & set(tokenizer.special.values())
 
 
-@settings(deadline=None)
 @given(ids=st.lists(st.integers(0, 511)))
 def test_streamed_pieces_make_up_the_decoded_text(tokenizer: Tokenizer, ids: list[int]) -> None:
     """For any ids, also those that are no UTF-8 together."""
@@ -108,7 +105,6 @@ def test_streamed_pieces_make_up_the_decoded_text(tokenizer: Tokenizer, ids: lis
     assert "".join(pieces) + stream.finish() == tokenizer.decode(ids)
 
 
-@settings(deadline=None)
 @given(text=TEXTS.filter(lambda text: "\ufffd" not in text))
 def test_a_character_split_over_tokens_is_streamed_whole(tokenizer: Tokenizer, text: str) -> None:
     stream = tokenizer.stream()
@@ -220,7 +216,6 @@ def test_a_damaged_file_is_named(tokenizer: Tokenizer, tmp_path: Path, damage) -
         Tokenizer.load(tmp_path)
 
 
-@settings(deadline=None)
 @given(text=TEXTS | SPECIAL_TEXTS)
 def test_a_token_that_is_not_kept_becomes_its_bytes(
     tokenizer: Tokenizer, third: Tokenizer, text: str

@@ -135,7 +135,7 @@ def test_a_base_models_texts_are_opened_as_by_our_engine(case: Case, tmp_path: P
     assert AutoTokenizer.from_pretrained(tmp_path)(texts)["input_ids"] == expected
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))
 def test_rust_makes_the_same_ids_of_any_text(case: Case, text: str) -> None:
     """But for special tokens, which it finds in any text: hence the template's way with `<|`."""

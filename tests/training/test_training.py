@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from test_step import QUICK, SMALL
 from torch import Tensor
 from trained import newest_checkpoint
 
 import gptcore.system.cores
 import training.loop
 from gptcore.checks import build
-from gptcore.config import PRESETS, ModelConfig
+from gptcore.config import ModelConfig
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import whole_sequence
@@ -38,16 +39,6 @@ from training.optim.optimizers import build_optimizers, rate_factor
 from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.tasks.language import LanguageModelling
-
-SMALL = dataclasses.replace(PRESETS["tiny"], n_layer=2, block_size=64)
-QUICK = {
-    "n_layer": 1,
-    "block_size": 64,
-    "batch_size": 4,
-    "micro_batch_size": 2,
-    "dtype": "float32",
-    "log_every": 1,
-}
 
 
 def command(out: Path, *words: object, **settings: object) -> int:

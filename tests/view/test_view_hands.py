@@ -1,7 +1,17 @@
 """The view by keyboard, by finger, and in languages that are typed in two steps."""
 
 import pytest
-from in_browser import asked, box, open_page, replies, say, set_number, talk, wait_for_the_end
+from in_browser import (
+    asked,
+    box,
+    open_page,
+    replies,
+    say,
+    set_number,
+    talk,
+    wait_for_the_end,
+    write_slowly,
+)
 from playwright.sync_api import Browser, Page, expect
 
 pytestmark = pytest.mark.slow
@@ -14,7 +24,9 @@ CHOOSE = """(element, key) => {
 }"""
 
 
-def test_a_key_that_chooses_among_words_sends_closes_and_stops_nothing(page: Page) -> None:
+def test_a_key_that_chooses_among_words_sends_closes_and_stops_nothing(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
     box(page).fill("にほ")
     box(page).evaluate(CHOOSE, "Enter")
     expect(asked(page)).to_have_count(0)
@@ -37,8 +49,7 @@ def test_a_key_that_chooses_among_words_sends_closes_and_stops_nothing(page: Pag
         expect(name).to_have_value("日")
     name.press("Enter")
     expect(page.locator(".chats li .title")).to_have_text("日")
-    set_number(page, "Temperature", "2")
-    set_number(page, "Max tokens", "500")
+    write_slowly(page, monkeypatch)
     say(page, STORY)
     expect(replies(page).last).not_to_be_empty()
     box(page).evaluate(CHOOSE, "Escape")

@@ -16,6 +16,7 @@ from in_browser import (
     slow_network,
     talk,
     wait_for_the_end,
+    write_slowly,
 )
 from playwright.sync_api import Page, expect
 
@@ -27,9 +28,10 @@ TREE = MODULE.format(name="tree", path="kept/tree.js")
 TRANSFER = MODULE.format(name="transfer", path="kept/transfer.js")
 
 
-def test_what_another_tab_changes_while_a_reply_grows_is_kept_with_it(page: Page) -> None:
-    set_number(page, "Temperature", "2")
-    set_number(page, "Max tokens", "150")
+def test_what_another_tab_changes_while_a_reply_grows_is_kept_with_it(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_slowly(page, monkeypatch)
     say(page, STORY)
     other = other_tab(page)  # while the reply has just begun
     rename(other, "Cats")
@@ -97,11 +99,10 @@ def test_what_is_set_while_another_tabs_change_is_read_is_kept(page: Page) -> No
 @pytest.mark.parametrize("delete", [delete_one, delete_all])
 @pytest.mark.parametrize("is_writing", [False, True])
 def test_a_chat_that_another_tab_deletes_stays_deleted(
-    page: Page, delete: Callable[[Page], None], is_writing: bool
+    page: Page, delete: Callable[[Page], None], is_writing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_writing:
-        set_number(page, "Temperature", "2")
-        set_number(page, "Max tokens", "500")
+        write_slowly(page, monkeypatch)
         say(page, STORY)
     else:
         talk(page, STORY)
@@ -110,7 +111,7 @@ def test_a_chat_that_another_tab_deletes_stays_deleted(
     expect(other.locator(".chats li")).to_have_count(0)
     expect(replies(page)).to_have_count(0)
     wait_for_the_end(page)
-    set_number(page, "Temperature", "0.9")
+    set_number(page, "Max tokens", "20")
     other.reload()
     expect(box(other)).to_be_visible()
     expect(other.locator(".chats li")).to_have_count(0)

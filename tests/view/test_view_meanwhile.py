@@ -1,7 +1,17 @@
 """What a person does while a reply is being written, or a message is being changed."""
 
 import pytest
-from in_browser import asked, box, replies, say, set_number, slow_network, talk, wait_for_the_end
+from in_browser import (
+    asked,
+    box,
+    replies,
+    say,
+    set_number,
+    slow_network,
+    talk,
+    wait_for_the_end,
+    write_slowly,
+)
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.slow
@@ -10,10 +20,9 @@ STORY = "Tell me a story about a cat."
 
 
 @pytest.fixture
-def writing(page: Page) -> Page:
+def writing(page: Page, monkeypatch: pytest.MonkeyPatch) -> Page:
     """The page with a long reply that has just begun."""
-    set_number(page, "Temperature", "2")
-    set_number(page, "Max tokens", "500")
+    write_slowly(page, monkeypatch)
     say(page, STORY)
     expect(replies(page).last).not_to_be_empty()
     return page
@@ -36,9 +45,10 @@ def test_what_is_deleted_while_it_is_written_stays_deleted(writing: Page) -> Non
     expect(writing.locator(".chats li")).to_have_count(0)
 
 
-def test_a_message_that_was_just_sent_survives_a_reload(page: Page) -> None:
-    set_number(page, "Temperature", "2")
-    set_number(page, "Max tokens", "500")
+def test_a_message_that_was_just_sent_survives_a_reload(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_slowly(page, monkeypatch)
     say(page, STORY)
     expect(page.locator(".chats li")).to_have_count(1)
     assert page.locator(".send.halt").is_visible()  # the reply is not at its end
