@@ -45,7 +45,7 @@ def check_model_folder(out: Path, facts: ModelFacts | None = None) -> None:
 
 
 def listed(out: Path) -> set[str] | None:
-    """Return the files of a model folder; raises UserError if nobody can tell them."""
+    """Return the files that a model folder lists; raises UserError if that list is damaged."""
     if not (out / FACTS).is_file():
         return None
     try:

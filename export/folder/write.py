@@ -90,7 +90,7 @@ def export_run(run: Run, target: Target) -> list[Check]:
     if formats and isinstance(run.model, Seq2SeqConfig):
         raise UserError("--quantize is for decoders: a translation model is exported in fp32 only")
     if not run.is_settled:
-        print(f"note: the training in {run.path} is not complete: --resume goes on with it")
+        print(f"note: the training in {run.path} is not complete; it can go on with --resume")
     model: GPT | Seq2Seq = build_model(run.model)
     parameters = count_parameters(model)
     rows = held_out(run, parameters) if formats else ()

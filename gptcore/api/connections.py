@@ -16,7 +16,7 @@ READ_SECONDS = 300.0  # for the next part of an answer to be read; as long as a 
 
 
 class Connections:
-    """How long connections have been half open or unread; times are those of the sweeps.
+    """How long connections have been half open or unread, as seen at each sweep.
 
     `behind_proxy`: one address, the proxy's, opens those of all visitors.
     """

@@ -81,7 +81,7 @@ class Config(uvicorn.Config):
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which would wait for every answer, also one that nobody reads."""
+    """uvicorn's server, but after Ctrl-C it waits LAST_SECONDS at most for answers to end."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # A reply whose client goes away is ended; to cancel it would leave a traceback in the log.

@@ -35,7 +35,7 @@ class Row:
 
 
 class Closed(Event):
-    """A flag of one reply, which is also set while its asker's is; the asker may use that again."""
+    """The stop flag of one reply: set by itself or by the caller's flag, which stays as it is."""
 
     def __init__(self, asked: Stop | None):
         super().__init__()

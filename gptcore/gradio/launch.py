@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def usual_translator() -> Path | None:
-    """Return models/translate, which a Space may contain, if a translator is in it."""
+    """Return the folder models/translate, as a Space has one, if it holds a translator."""
     folder = default_model().with_name("translate")
     if not folder.is_dir():
         return None

@@ -527,6 +527,13 @@ def test_the_datasets_are_those_of_training(bench: Workbench) -> None:
     assert list(bench.folder.glob("*")) == []
 
 
+def begun_child(script: str, output: Path) -> Child:
+    """Start a command, and wait until it has said that it has begun."""
+    child = Child(["-c", script], output)
+    until(lambda: output_of(output) == ["begun"])
+    return child
+
+
 def test_a_command_that_is_stopped_cleans_up(tmp_path: Path) -> None:
     script = (
         "from gptcore.system.command_line import guard\nimport time\n"
@@ -537,8 +544,7 @@ def test_a_command_that_is_stopped_cleans_up(tmp_path: Path) -> None:
         "    finally: print('cleaned up')\n"
         "raise SystemExit(guard(run, ''))"
     )
-    child = Child(["-c", script], tmp_path / "said.txt")
-    until(lambda: output_of(tmp_path / "said.txt") == ["begun"])
+    child = begun_child(script, tmp_path / "said.txt")
     child.stop()
     assert child.wait() == 130
     assert output_of(tmp_path / "said.txt") == ["begun", "cleaned up", "stopped"]
@@ -556,8 +562,7 @@ def test_a_command_that_is_stopped_twice_is_told_once(tmp_path: Path) -> None:
         "    time.sleep(1)\n"
         "    print('saved')"
     )
-    child = Child(["-c", script], tmp_path / "said.txt")
-    until(lambda: output_of(tmp_path / "said.txt") == ["begun"])
+    child = begun_child(script, tmp_path / "said.txt")
     child.stop()
     time.sleep(0.2)
     child.stop()  # a second press while the last step is taken

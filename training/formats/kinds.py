@@ -146,7 +146,7 @@ def table_kind(text: str, name: str) -> str | None:
 
 
 def delimiter_of(text: str) -> str:
-    """Return what separates the columns of a table: that by which most rows have equally many.
+    """Return the separator of a table: the one that cuts most rows into equally many columns.
 
     Among several, it is the one that the first line with any of them has most often.
     """

@@ -53,7 +53,7 @@ def progress_of(run: Path) -> dict[str, Any] | None:
 
 
 def is_settled(run: Path, train: dict[str, Any]) -> bool:
-    """Return whether a run is complete, and weights before it are mixed in if they are to be."""
+    """Return whether a run is complete, with the weights before it mixed in if `keep` is set."""
     try:
         summary = read_object(run / "summary.json")
     except (OSError, UserError):
