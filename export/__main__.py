@@ -8,7 +8,7 @@ import sys
 
 from gptcore.system.command_line import Command, Program, leave, run_program
 from gptcore.system.cores import choose_waiting_policy
-from gptcore.system.malloc import return_freed_memory
+from training.machine.malloc import return_freed_memory
 
 COMMANDS = {
     "export": Command(

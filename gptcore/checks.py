@@ -7,9 +7,7 @@ gptcore.checks.UserError: unknown preset 'smal': did you mean 'small'? known are
 
 import dataclasses
 import difflib
-import inspect
 import math
-import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -111,10 +109,3 @@ def check_type(field: str, value: object, wanted: Any) -> None:
 def shorten(text: str, length: int = 60) -> str:
     """Cut a text to `length` characters, for a message of one line."""
     return text if len(text) <= length else f"{text[:length]}..."
-
-
-def meanings(cls: type) -> dict[str, str]:
-    """Return what each field of a dataclass means: the comment beside it; parents' fields
-    included."""
-    sources = "".join(inspect.getsource(parent) for parent in reversed(cls.__mro__[:-1]))
-    return dict(re.findall(r"^    (\w+): .*  # (.+)$", sources, re.MULTILINE))

@@ -22,11 +22,11 @@ from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
 from gptcore.system.cores import say_if_busy
 from gptcore.system.files import write_json
-from gptcore.system.malloc import keep_freed_memory
 from gptcore.typed_json import as_json
 from training.machine.devices import autocast
 from training.machine.flops import gpu_figures
 from training.machine.interrupts import Interrupts, Paused
+from training.machine.malloc import keep_freed_memory
 from training.machine.prefetch import Prefetch
 from training.machine.processes import World
 from training.machine.progress import progress, ticking, waiting

@@ -38,7 +38,7 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import model_of
 from gptcore.nn.gpt import GPT
 from gptcore.nn.llama import from_llama, to_llama
-from gptcore.system.malloc import return_freed_memory
+from training.machine.malloc import return_freed_memory
 
 SHAPE = ("n_embd", "n_layer", "n_head", "n_kv_head", "n_inner", "vocab_size", "block_size")
 IDS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}

@@ -32,12 +32,12 @@ from torch.nn import functional as F
 
 from benchmarks.memory import peak_memory
 from gptcore.system.cores import n_cores
-from gptcore.system.malloc import keep_freed_memory
 from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import IGNORED
 from training.data.shards import load_shards, prepare
 from training.data.sources import open_corpus
 from training.formats.places import find_files
+from training.machine.malloc import keep_freed_memory
 from training.machine.processes import World
 from training.run.base import open_base, shape_of
 from training.run.config import ADAPTERS

@@ -9,6 +9,7 @@ import onnx
 import torch
 from onnx import helper, numpy_helper
 
+from export.formats.inspect_modules import InspectGPT, InspectSeq2Seq
 from export.formats.to_onnx import (
     graph_without_weights,
     place_weights,
@@ -20,12 +21,11 @@ from export.formats.to_onnx import (
 from gptcore.config import ModelConfig
 from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT
-from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq
 from gptcore.nn.seq2seq import Seq2Seq
 
 
 def write_inspect(model: GPT | Seq2Seq, path: Path) -> None:
-    """Write the graph; gptcore.nn.inspect documents its outputs."""
+    """Write the graph; export.formats.inspect_modules documents its outputs."""
     if isinstance(model, Seq2Seq):
         write_seq2seq(model, path)
     else:

@@ -10,7 +10,7 @@
 gptcore.text.chat_template puts these ids into prompts.
 
 A rank is a token's number in the list of merges. It is also the token's id, unless only some
-ranks are `kept` (see gptcore.text.encodings.compact); then ids number the kept ranks. A tokenizer
+ranks are `kept` (see training.data.encodings.compact); then ids number the kept ranks. A tokenizer
 made elsewhere may have `special` tokens of its own with any ids, and `added` ones, which are
 ordinary text that is always one token.
 """

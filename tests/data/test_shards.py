@@ -13,9 +13,9 @@ import tiktoken
 import training.data.shard
 import training.data.shards
 from gptcore.checks import UserError
-from gptcore.text.encodings import compact
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus, Document, read_documents
+from training.data.encodings import compact
 from training.data.shard import ShardWriter
 from training.data.shards import Shards, load_shards, prepare, sample_texts
 from training.data.sources import finished_shards

@@ -14,6 +14,7 @@ from onnx import numpy_helper
 
 import export.folder.write
 from export.__main__ import main
+from export.formats.inspect_modules import InspectGPT, InspectSeq2Seq, ungroup
 from export.formats.inspect_onnx import write_inspect
 from export.verify.decoder import load_reference
 from gptcore.bundle import FACTS, INSPECT, load_bundle, read_facts, write_facts
@@ -33,7 +34,6 @@ from gptcore.inspection import (
 from gptcore.model import load_model
 from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT, whole_sequence
-from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq, ungroup
 from gptcore.text.chat_template import messages_of, render
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.onnx import OnnxTranslator

@@ -16,13 +16,13 @@ import training.evaluation.subject
 import training.state
 import training.step
 from benchmarks.serving.decode import UncachedTorchSession
+from export.formats.inspect_modules import InspectGPT, InspectSeq2Seq
 from gptcore.config import PRESETS
 from gptcore.engine.generate import Request
 from gptcore.engine.sampling import Sampling
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import Checkpoint, load_weights
 from gptcore.nn.gpt import GPT
-from gptcore.nn.inspect import InspectGPT, InspectSeq2Seq
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.nn.torch_session import TorchSession
 from gptcore.nn.torch_translator import TorchTranslator

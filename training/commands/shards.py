@@ -10,9 +10,9 @@ from pathlib import Path
 
 from gptcore.checks import UserError
 from gptcore.system.wording import word
-from gptcore.text.encodings import NAMES
 from gptcore.text.tokenizer import Tokenizer
 from training.commands.train import add_text, preset_of
+from training.data.encodings import NAMES
 from training.data.parts import Part, join_parts, write_part
 from training.data.sources import OWN, shards_folder
 from training.formats.places import find_files

@@ -11,8 +11,8 @@ from pathlib import Path
 from gptcore.checks import UserError
 from gptcore.config import DECODERS, ModelConfig
 from gptcore.system.command_line import INTERRUPTED
-from gptcore.text.encodings import NAMES
 from gptcore.text.tokenizer import Tokenizer
+from training.data.encodings import NAMES
 from training.data.sources import OWN, folder_tokenizer
 from training.formats.places import find_files
 from training.jobs.options import (

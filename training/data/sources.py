@@ -12,9 +12,9 @@ from itertools import count, islice
 from pathlib import Path
 
 from gptcore.checks import UserError
-from gptcore.text.encodings import NAMES, compact, named_encoding, usage
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus, Document, read_documents, texts_of
+from training.data.encodings import NAMES, compact, named_encoding, usage
 from training.data.leaks import without_leaks
 from training.data.shards import CACHE, Shards, is_finished, is_url, open_shards
 from training.dialogues.generator import dialogues

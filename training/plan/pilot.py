@@ -17,11 +17,11 @@ import torch
 from gptcore.config import ModelConfig
 from gptcore.nn.checkpoint import Tensors
 from gptcore.nn.gpt import GPT, whole_sequence
-from gptcore.system.malloc import keep_freed_memory
 from training.data.shards import Shards
 from training.data.survey import MAX_VALIDATION_BYTES, VALIDATION_SHARE
 from training.evaluation.validation import evaluate
 from training.machine.devices import autocast
+from training.machine.malloc import keep_freed_memory
 from training.machine.processes import World
 from training.machine.progress import progress, waiting
 from training.plan.scaling import (

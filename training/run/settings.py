@@ -8,11 +8,13 @@
 
 import argparse
 import dataclasses
+import inspect
+import re
 import textwrap
 from collections.abc import Collection, Iterator
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from gptcore.checks import UserError, check_choice, meanings
+from gptcore.checks import UserError, check_choice
 from gptcore.config import ModelConfig
 from gptcore.typed_json import as_json
 from training.run.config import TrainConfig
@@ -193,6 +195,13 @@ def explained(config: ModelConfig | TrainConfig, idle: Collection[str]) -> Itera
             continue
         shown = str(value).lower() if isinstance(value, bool) else value
         yield f"  {f'{key}={shown}':26}  {meaning.get(key, '')}".rstrip()
+
+
+def meanings(cls: type) -> dict[str, str]:
+    """Return what each field of a dataclass means: the comment beside it; parents' fields
+    included."""
+    sources = "".join(inspect.getsource(parent) for parent in reversed(cls.__mro__[:-1]))
+    return dict(re.findall(r"^    (\w+): .*  # (.+)$", sources, re.MULTILINE))
 
 
 def describe(model: ModelConfig, training: TrainConfig) -> str:

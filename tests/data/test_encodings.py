@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptcore.checks import UserError
-from gptcore.text import encodings
 from gptcore.text.chat_template import loss_mask, render
-from gptcore.text.encodings import NAMES, Usage, compact, named_encoding, usage
 from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from training.data import encodings
+from training.data.encodings import NAMES, Usage, compact, named_encoding, usage
 
 # Of tiktoken's r50k_base: a pattern other than ours.
 R50K = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
