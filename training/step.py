@@ -23,6 +23,9 @@ from training.optim.optimizers import rate_factor, set_rate
 from training.run.config import TrainConfig
 from training.state import State
 
+# oneDNN compiles its kernels for each new number of rows, which takes as long as a product.
+ROWS = 256
+
 
 def step(
     state: State,
@@ -62,6 +65,17 @@ def seed_of(seed: int, step: int, rank: int) -> int:
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
 
 
+def learned_rows(targets: Tensor) -> Tensor:
+    """Return the indices (N,) of the flattened targets (B, T) that are learned, then of some others
+    until N is a multiple of ROWS.
+
+    It takes targets on the CPU: to ask a GPU for their number is to wait for it.
+    """
+    is_ignored = targets.flatten() == IGNORED
+    n_learned = len(is_ignored) - int(is_ignored.sum())
+    return is_ignored.argsort(stable=True)[: -(-n_learned // ROWS) * ROWS]
+
+
 @contextmanager
 def only_rows(network: nn.Module, rows: Tensor) -> Iterator[None]:
     """Enter a context in which the head computes the logits of these rows alone, as (N, V).
@@ -91,8 +105,7 @@ def accumulate_gradients(
     n_parts = config.n_micro_batches(world.size)
     losses: list[Tensor] = []
     for i, part in enumerate(zip(*(tensor.tensor_split(n_parts) for tensor in batch))):
-        # Chosen on the CPU: to ask a GPU for their number is to wait for it.
-        rows = (part[-1].flatten() != IGNORED).nonzero()[:, 0].to(device)
+        rows = learned_rows(part[-1]).to(device)
         *inputs, targets = (tensor.to(device) for tensor in part)
         synchronise(network, i == n_parts - 1)
         with only_rows(network, rows):
