@@ -39,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     options.out = options.out or Path("runs") / (options.preset or DEFAULT_TRANSLATOR)
+    if not goes_on(options):
+        options.preset = options.preset or DEFAULT_TRANSLATOR
     check(options)
     with waiting("starting PyTorch"):
         from training.jobs.translation import train_translator

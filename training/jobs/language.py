@@ -19,20 +19,12 @@ from training.jobs.telling import tell
 from training.look.samples import shortened
 from training.loop import train
 from training.machine.processes import World, join
-from training.plan.given import Given, as_begun
+from training.plan.given import Given
 from training.plan.planner import Planner
 from training.run.base import frozen_weights, open_base
 from training.run.directory import Run, check_free, locked_run, say_next
 from training.run.facts import RunData
-from training.run.settings import (
-    check_same,
-    describe,
-    fixed_options,
-    goes_on,
-    going_on,
-    names_of,
-    read_settings,
-)
+from training.run.settings import describe, fixed_options, goes_on, names_of, resumed
 from training.tasks.language import LanguageModelling
 
 
@@ -54,21 +46,11 @@ def train_language(options: argparse.Namespace, looked: Text | None) -> dict[str
 
 
 def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
-    """Resume a run. Raises UserError if other options differ from those of its start."""
-    run = Run.load(options.out)
-    if options.init or options.preset:
-        model, training, _ = settings_of(options)
-    else:
-        model, training = read_settings(options.set, run.model, run.train)
-    chosen = names_of(options.set)
-    if options.minutes:
-        chosen -= {"decay_share"}  # the clock may have changed it
-    training = as_begun(training, chosen, run)
+    """Resume a run. Raises UserError if given options differ from those of its start."""
     fixed = fixed_options(options)
     if options.text:
         fixed["source"] = name_of(find_files(options.text))
-    check_same(run, model, training, **fixed)
-    run = going_on(run, training)
+    run = resumed(Run.load(options.out), options.set, fixed)
     shards = world.in_turns(lambda: shards_of(run))
     task = LanguageModelling(run, shards, world)
     is_trained = bool(run.summary()) and not run.is_settled  # stopped between training and mixing

@@ -113,11 +113,11 @@ def check_dial(options: argparse.Namespace) -> None:
 
 def translator_preset(options: argparse.Namespace) -> tuple[Seq2SeqConfig, TrainConfig]:
     """Return a translator's model and training settings. Raises UserError for a bad option."""
-    preset = options.preset or DEFAULT_TRANSLATOR
-    check_choice("preset of a translator", preset, TRANSLATORS)
+    check_choice("preset of a translator", options.preset, TRANSLATORS)
     if "keep" in names_of(options.set):
         raise UserError("keep is for language models, which --init begins with: drop --set keep")
-    return read_settings(options.set, TRANSLATORS[preset], TRAININGS[preset])
+    preset = TRANSLATORS[options.preset], TRAININGS[options.preset]
+    return read_settings(options.set, *preset)
 
 
 @dataclass(frozen=True)

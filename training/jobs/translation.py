@@ -24,21 +24,13 @@ from training.jobs.options import translator_preset
 from training.jobs.telling import tell
 from training.loop import train
 from training.machine.processes import World, join
-from training.plan.given import as_begun, fitted
+from training.plan.given import fitted
 from training.plan.pilot import measured_times
 from training.plan.scaling import MANY_EPOCHS
 from training.run.config import TrainConfig
 from training.run.directory import Run, check_free, locked_run, say_next
 from training.run.facts import RunData
-from training.run.settings import (
-    check_same,
-    describe,
-    fixed_options,
-    goes_on,
-    going_on,
-    names_of,
-    read_settings,
-)
+from training.run.settings import describe, fixed_options, goes_on, names_of, resumed
 from training.tasks.translation import TranslationTask
 
 
@@ -58,19 +50,11 @@ def train_translator(options: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
-    """Resume a run. Raises UserError if other options differ from those of its start."""
-    run = Run.load(options.out)
-    model, training = (
-        translator_preset(options)
-        if options.preset
-        else read_settings(options.set, run.model, run.train)
-    )
+    """Resume a run. Raises UserError if given options differ from those of its start."""
     fixed = fixed_options(options)
     if options.pairs:
         fixed["source"] = source_of(options)
-    training = as_begun(training, names_of(options.set), run)
-    check_same(run, model, training, **fixed)
-    run = going_on(run, training)
+    run = resumed(Run.load(options.out), options.set, fixed)
     return train(run, open_task(run, world), resume=True, world=world)
 
 

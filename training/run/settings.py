@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import re
 import textwrap
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from gptcore.checks import UserError, check_choice
@@ -129,7 +129,7 @@ def goes_on(options: argparse.Namespace) -> bool:
 
 def fixed_options(options: argparse.Namespace) -> dict[str, str]:
     """Return the options that a run records besides its settings."""
-    others = (*ANYTIME, "preset", "text", "pairs")
+    others = (*ANYTIME, "text", "pairs")
     return {
         name: "; ".join(value) if isinstance(value, list) else str(value)
         for name, value in vars(options).items()
@@ -137,16 +137,22 @@ def fixed_options(options: argparse.Namespace) -> dict[str, str]:
     }
 
 
-def check_same(run: Run, model: ModelConfig, training: TrainConfig, **fixed: str) -> None:
-    """Raise UserError if settings or fixed options differ from those that the run was started with.
+def resumed(run: Run, pairs: list[str], fixed: Mapping[str, str]) -> Run:
+    """Return the run with the given settings; `pairs`: those of --set.
 
-    Vocabulary sizes may differ: a tokenizer can turn out smaller than asked for.
+    Raises UserError if one that a resume may not change, or a fixed option, is not the run's. What
+    nobody gave is the run's, so it is not compared.
     """
+    model, training = read_settings(pairs, run.model, run.train)
+    values = model.to_dict() | training.to_dict()
+    given = {name: values[name] for name in names_of(pairs)}
+    if "minutes" in run.options:
+        given.pop("decay_share", None)  # the clock may have changed it
     # Apart, because one of each has the name "init".
-    settings = model.to_dict() | training.to_dict(), run.model.to_dict() | run.train.to_dict()
+    settings = given, run.model.to_dict() | run.train.to_dict()
     options = fixed, as_json(run.data) | run.options
     for key, value, own in (
-        (k, v, own) for given, own in (settings, options) for k, v in given.items()
+        (k, v, own) for wanted, own in (settings, options) for k, v in wanted.items()
     ):
         if differs(key, value, own.get(key)):
             found = f"has {key}={own[key]}" if key in own else "was started without it"
@@ -154,6 +160,7 @@ def check_same(run: Run, model: ModelConfig, training: TrainConfig, **fixed: str
                 f"--resume: {key}={value}, but the run in {run.path} {found}: give the options "
                 f"that it was started with, or only --out, or choose another --out"
             )
+    return going_on(run, training)
 
 
 def differs(key: str, wanted: Any, own: Any) -> bool:
