@@ -13,11 +13,10 @@ from training.data.shards import CACHE, Shards
 from training.data.sources import OWN, SHARDS, finished_shards, name_of, run_data_of, shards_of
 from training.evaluation.validation import beginning, questions
 from training.formats.places import find_files
-from training.jobs.keeping import keep_before
+from training.jobs.keeping import train_and_keep
 from training.jobs.options import Text, read_text, settings_of, tokenised
 from training.jobs.telling import tell
 from training.look.samples import shortened
-from training.loop import train
 from training.machine.processes import World, join
 from training.plan.given import Given
 from training.plan.planner import Planner
@@ -53,10 +52,7 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     run = resumed(Run.load(options.out), options.set, fixed)
     shards = world.in_turns(lambda: shards_of(run))
     task = LanguageModelling(run, shards, world)
-    is_trained = bool(run.summary()) and not run.is_settled  # stopped between training and mixing
-    frozen = frozen_weights(run)
-    summary = run.summary() if is_trained else train(run, task, frozen, resume=True, world=world)
-    return keep_before(summary, run, task)
+    return train_and_keep(run, task, frozen_weights(run), resume=True)
 
 
 def start(options: argparse.Namespace, looked: Text | None, world: World) -> dict[str, Any] | None:
@@ -94,7 +90,7 @@ def start(options: argparse.Namespace, looked: Text | None, world: World) -> dic
             print(describe(run.model, run.train))
     if options.plan:
         return {}
-    return keep_before(train(run, task, initial, world=world), run, task, initial)
+    return train_and_keep(run, task, initial)
 
 
 def tell_without_file(options: argparse.Namespace) -> None:
