@@ -99,7 +99,8 @@ def train(
     keep_freed_memory()
     checkpoint = open_checkpoint(run) if resume else None
     measured = run.evaluations() if resume else {}
-    run, state = build_state(run, world, checkpoint, initial)
+    settings, state = build_state(run.model, run.train, world, checkpoint, initial)
+    run = replace(run, train=settings)
     recorders = open_recorders(run, world, state.step if resume else None)
     if world.is_first and resume:
         run.forget_after(state.step)

@@ -149,7 +149,7 @@ def serve(
 def ours(run: Run, task: LanguageModelling, options: argparse.Namespace) -> Step:
     keep_freed_memory()
     initial, _ = open_base(options.model)
-    _, state = build_state(run, World(), initial=initial)
+    _, state = build_state(run.model, run.train, World(), initial=initial)
     return lambda number: step(state, task.batch(number), task.logits, run.train)["loss"]
 
 

@@ -49,7 +49,7 @@ PILOT_TOKENS = 10_000  # fewest training tokens of the pilot run
 MEASURED_TOKENS = 2048  # tokens per step of a speed measurement
 EVALUATED_ROWS = 64  # most held-out rows measured after a pilot run
 SAMPLES_S = 0.3  # estimated seconds per layer for an evaluation's samples, plots and checkpoint
-NO_DATA = RunData("", chat=False, n_bytes=0)  # for runs that write nothing
+NO_DATA = RunData("", chat=False, n_bytes=0)  # of a run that writes nothing
 
 
 class Speed:
@@ -130,8 +130,8 @@ def fresh_state(
     All processes of `world` must call it. `initial`: its weights; None: random ones.
     """
     keep_freed_memory()
-    run = Run(model, dataclasses.replace(training, compile="off"), NO_DATA, path=Path())
-    return build_state(run, world, initial=initial)[1]
+    training = dataclasses.replace(training, compile="off")
+    return build_state(model, training, world, initial=initial)[1]
 
 
 def measured_times(task: TranslationTask, run: Run) -> tuple[float, float]:
