@@ -17,7 +17,6 @@ from gptcore.nn.checkpoint import MODEL, Checkpoint, Tensors, load_weights, save
 from gptcore.nn.lora import add_adapters, peft_config, to_peft
 from gptcore.system.files import new_folder, write_json
 from gptcore.system.wording import word
-from training.loss import Loss, build_loss, summed_loss
 from training.machine.devices import pick_device, pick_dtype, speed_up
 from training.machine.memory import kept_bytes, recompute_blocks, room
 from training.machine.parallel import parallelise, whole
@@ -49,7 +48,7 @@ class State:
     device: torch.device
     dtype: torch.dtype  # precision of the matrix products
     world: World
-    loss: Loss = summed_loss
+    is_compiled: bool = False  # whether the blocks are compiled, and so the loss is, too
     step: int = 0  # number of steps done
     bad_steps: int = 0  # number of consecutive last steps without a finite loss and gradient
     seconds: float = 0.0  # training time, without pauses
@@ -93,7 +92,7 @@ def build_state(
         recompute_blocks(model)
     network = parallelise(model, config.parallel, world, device)
     optimizers = build_optimizers(model, config, dtype)
-    state = State(model, network, optimizers, device, dtype, world, build_loss(is_compiled))
+    state = State(model, network, optimizers, device, dtype, world, is_compiled)
     if checkpoint:
         load_optimizer_tensors(optimizers, checkpoint.state)
         for name in COUNTS:

@@ -13,9 +13,9 @@ from gptcore.nn.fast import Fused, InParts, use_fast_attention
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.lora import add_adapters
 from training.data.rows import IGNORED
-from training.loss import build_loss, summed_loss
 from training.machine.devices import autocast, speed_up
 from training.machine.flops import flops_per_token, peak_flops, utilisation
+from training.step import build_loss, summed_loss
 
 CPU = torch.device("cpu")
 SMALL = dataclasses.replace(PRESETS["tiny"], block_size=300)  # three parts, the last one short
