@@ -32,11 +32,11 @@ from training.machine.processes import World
 from training.machine.progress import progress, ticking, waiting
 from training.report.findings import findings
 from training.report.history import History
-from training.report.recorders import Recorder, Samples, open_recorders
+from training.report.records import Records
 from training.report.report import write_report
 from training.run.clock import Clock, Watch
 from training.run.config import TrainConfig
-from training.run.directory import Run
+from training.run.directory import Run, Samples
 from training.state import (
     State,
     build_state,
@@ -101,28 +101,21 @@ def train(
     measured = run.evaluations() if resume else {}
     settings, state = build_state(run.model, run.train, world, checkpoint, initial)
     run = replace(run, train=settings)
-    recorders = open_recorders(run, world, state.step if resume else None)
+    records = Records(run, world, state.step if resume else None)
     if world.is_first and resume:
         run.forget_after(state.step)
         run.write_config()  # with the settings that a resume may change
     elif world.is_first:
         task.save(run.path)  # last, so that a failed start leaves no files
         run.create()
-    print(
-        f"{count_parameters(state.model):,} parameters on {world.size} x {state.device} in "
-        f"{run.train.dtype}; {task.tokens_per_step:,.0f} tokens per step"
-    )
-    if run.train.gradient_checkpointing == "on":
-        print("the blocks are computed twice, which saves memory (gradient_checkpointing)")
-    if world.size == 1 and state.device.type == "cpu":  # several processes keep each other busy
-        say_if_busy()
+    tell_start(run, task, state)
     try:
         with Interrupts() as interrupts:
             is_measured = not resume or state.step in measured
             if not is_measured and is_due(state.step, run.train.eval_every, run.train):
                 with waiting("measuring"):
-                    measure(run, task, state, recorders, interrupts)
-            run = take_steps(run, task, state, recorders, interrupts)
+                    measure(task, state, records, interrupts)
+            run = take_steps(run, task, state, records, interrupts)
     except Paused:
         print(f"saved step {state.step}")
         return None
@@ -131,17 +124,14 @@ def train(
             save_state(run, state)
         raise
     finally:
-        for recorder in recorders:
-            recorder.close()
+        records.close()
     if world.is_first:
         finish(run, task, state)
     world.wait()  # for summary.json, from which every process goes on
     return run.summary()
 
 
-def take_steps(
-    run: Run, task: Task, state: State, recorders: list[Recorder], interrupts: Interrupts
-) -> Run:
+def take_steps(run: Run, task: Task, state: State, records: Records, interrupts: Interrupts) -> Run:
     """Take all remaining steps; return the run, with `steps` fitted to the clock if it has one.
 
     Raises Paused after an interrupt, once the state is saved, and UserError after MAX_BAD_STEPS
@@ -167,15 +157,12 @@ def take_steps(
                     tell_bad_step(run, state, batch, values)
             state.seconds = watch.seconds
             speed = watch.speed(task.tokens_per_step)
+            if is_due(state.step, config.log_every, config):
+                figures = figures_of(run, task, state, speed)
+                used = f", MFU {figures['mfu']:.0%}" if "mfu" in figures else ""
+                records.figures(state.step, values | figures)
             bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,} tokens/s{used}", False)
             bar.update()
-            if is_due(state.step, config.log_every, config):
-                gpu = gpu_figures(state.model, run.row_tokens, speed / world.size, state.device)
-                used = f", MFU {gpu['mfu']:.0%}" if "mfu" in gpu else ""
-                tokens = round(state.step * task.tokens_per_step)
-                times = {"tokens_per_s": speed, "seconds": round(state.seconds, 3)}
-                for recorder in recorders:
-                    recorder.scalars(state.step, values | times | {"tokens": tokens} | gpu)
             measuring = measuring or is_due(state.step, config.eval_every, config)
             saving = saving or measuring or is_due(state.step, config.save_every, config)
             if state.bad_steps and state.step < config.steps:
@@ -189,11 +176,35 @@ def take_steps(
                     raise Paused
                 if measuring:
                     bar.set_description("measuring")  # which may take as long as many steps
-                    measure(run, task, state, recorders, interrupts)
+                    measure(task, state, records, interrupts)
                     bar.set_description()
             saving = measuring = False
             state.seconds = watch.seconds
     return run
+
+
+def tell_start(run: Run, task: Task, state: State) -> None:
+    """Print what is trained, on what."""
+    world = state.world
+    print(
+        f"{count_parameters(state.model):,} parameters on {world.size} x {state.device} in "
+        f"{run.train.dtype}; {task.tokens_per_step:,.0f} tokens per step"
+    )
+    if run.train.gradient_checkpointing == "on":
+        print("the blocks are computed twice, which saves memory (gradient_checkpointing)")
+    if world.size == 1 and state.device.type == "cpu":  # several processes keep each other busy
+        say_if_busy()
+
+
+def figures_of(run: Run, task: Task, state: State, tokens_per_s: int) -> dict[str, float]:
+    """Return what is logged beside the values of a step."""
+    gpu = gpu_figures(state.model, run.row_tokens, tokens_per_s / state.world.size, state.device)
+    return {
+        "tokens_per_s": tokens_per_s,
+        "seconds": round(state.seconds, 3),
+        "tokens": round(state.step * task.tokens_per_step),
+        **gpu,
+    }
 
 
 def fit_to_clock(run: Run, task: Task, clock: Clock, done: int, watch: Watch) -> Run:
@@ -233,9 +244,7 @@ def tell_bad_step(
     )
 
 
-def measure(
-    run: Run, task: Task, state: State, recorders: list[Recorder], interrupts: Interrupts
-) -> None:
+def measure(task: Task, state: State, records: Records, interrupts: Interrupts) -> None:
     """Evaluate the model and write samples.
 
     The step is saved already, so an interrupt raises Paused at once; but several processes go on
@@ -245,9 +254,7 @@ def measure(
         with autocast(state.device, state.dtype):
             measured = task.evaluate(state.model)
             samples = task.samples(state.model)
-        for recorder in recorders:
-            recorder.samples(state.step, samples)
-            recorder.scalars(state.step, measured)
+        records.evaluation(state.step, measured, samples)
     figures = ", ".join(f"{NAMES.get(name, name)} {v:.4f}" for name, v in measured.items())
     tqdm.write(f"step {state.step}: {figures}\n  {samples[0][0]!r} -> {samples[0][1]!r}")
 

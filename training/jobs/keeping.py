@@ -16,10 +16,9 @@ from training.loop import train
 from training.machine.devices import autocast
 from training.machine.progress import waiting
 from training.plan.pilot import fresh_state
-from training.report.recorders import Samples
 from training.report.report import write_report
 from training.run.base import first_weights
-from training.run.directory import Run
+from training.run.directory import Run, Samples
 from training.state import State
 from training.tasks.language import LanguageModelling
 
