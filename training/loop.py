@@ -18,13 +18,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from gptcore.checks import UserError
+from gptcore.config import Seq2SeqConfig
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
 from gptcore.system.cores import say_if_busy
 from gptcore.system.files import write_json
 from gptcore.typed_json import as_json
-from training.machine.devices import autocast
-from training.machine.flops import gpu_figures
+from training.machine.devices import autocast, gpu_figures
+from training.machine.flops import flops_per_token
 from training.machine.interrupts import Interrupts, Paused
 from training.machine.malloc import keep_freed_memory
 from training.machine.prefetch import Prefetch
@@ -198,12 +199,15 @@ def tell_start(run: Run, task: Task, state: State) -> None:
 
 def figures_of(run: Run, task: Task, state: State, tokens_per_s: int) -> dict[str, float]:
     """Return what is logged beside the values of a step."""
-    gpu = gpu_figures(state.model, run.row_tokens, tokens_per_s / state.world.size, state.device)
+    flops_per_s = None  # of a translator, whose sentences differ in length
+    if not isinstance(run.model, Seq2SeqConfig):
+        each = flops_per_token(run.model, run.row_tokens, run.train.lora)
+        flops_per_s = each * tokens_per_s / state.world.size
     return {
         "tokens_per_s": tokens_per_s,
         "seconds": round(state.seconds, 3),
         "tokens": round(state.step * task.tokens_per_step),
-        **gpu,
+        **gpu_figures(state.device, flops_per_s),
     }
 
 

@@ -18,6 +18,7 @@ from gptcore.nn.lora import add_adapters, peft_config, to_peft
 from gptcore.system.files import new_folder, write_json
 from gptcore.system.wording import word
 from training.machine.devices import pick_device, pick_dtype, speed_up
+from training.machine.flops import flops_per_token
 from training.machine.memory import kept_bytes, recompute_blocks, room
 from training.machine.parallel import parallelise, whole
 from training.machine.processes import World
@@ -87,7 +88,8 @@ def build_state(
     if checkpoint:
         load_weights(model, checkpoint.model, checkpoint.path)
     n_tokens = config.steps * config.batch_size * row_tokens
-    is_compiled = speed_up(model, config.compile, device, n_tokens, row_tokens)
+    flops = n_tokens * flops_per_token(shape, row_tokens, config.lora)
+    is_compiled = speed_up(model, config.compile, device, flops)
     if is_twice:
         recompute_blocks(model)
     network = parallelise(model, config.parallel, world, device)

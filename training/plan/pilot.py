@@ -21,6 +21,7 @@ from training.data.shards import Shards
 from training.data.survey import MAX_VALIDATION_BYTES, VALIDATION_SHARE
 from training.evaluation.validation import evaluate
 from training.machine.devices import autocast
+from training.machine.flops import flops_per_token, update_flops
 from training.machine.malloc import keep_freed_memory
 from training.machine.processes import World
 from training.machine.progress import progress, waiting
@@ -31,9 +32,7 @@ from training.plan.scaling import (
     effective_bytes,
     expected_bits_per_byte,
     model_at,
-    pass_flops,
     settings_at,
-    update_flops,
 )
 from training.run.config import TrainConfig
 from training.run.directory import Run
@@ -61,20 +60,18 @@ class Speed:
 
     def step_seconds(self, depth: int, model: ModelConfig, batch_size: int) -> float:
         """Return the expected seconds of a step; `batch_size` is in sequences."""
-        tokens = batch_size * model.block_size
-        return tokens * pass_flops(model) / between(self.passes, depth) + update_flops(
-            model
-        ) / between(self.updates, depth)
+        passing = batch_size * model.block_size * flops_per_token(model)
+        passing_s = passing / between(self.passes, depth)
+        return passing_s + update_flops(model) / between(self.updates, depth)
 
     def tokens(self, depth: int, facts: Facts, seconds: float) -> float:
         """Return how many tokens a training of this depth reads in `seconds`."""
-        return seconds * between(self.passes, depth) / pass_flops(model_at(depth, facts))
+        return seconds * between(self.passes, depth) / flops_per_token(model_at(depth, facts))
 
     def evaluation_seconds(self, depth: int, model: ModelConfig, n_tokens: float) -> float:
         """Return the expected seconds of an evaluation of n_tokens tokens."""
-        return SAMPLES_S * (1 + model.n_layer) + n_tokens * pass_flops(model) / 3 / between(
-            self.passes, depth
-        )
+        forward = n_tokens * flops_per_token(model) / 3
+        return SAMPLES_S * (1 + model.n_layer) + forward / between(self.passes, depth)
 
     @waiting("measuring the speed of this machine")
     def measure(
@@ -115,7 +112,8 @@ class Speed:
         # Leave out the first step, which allocates memory. Take the mean of the others rather than
         # the best, because a busy machine stays busy.
         n = len(passes) - 1
-        self.passes[depth] = n * batch_size * model.block_size * pass_flops(model) / sum(passes[1:])
+        passed_flops = batch_size * model.block_size * flops_per_token(model)
+        self.passes[depth] = n * passed_flops / sum(passes[1:])
         self.updates[depth] = n * update_flops(model) / max(sum(updates[1:]), 1e-9)
 
 
