@@ -14,7 +14,7 @@ from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.system.wording import duration
 from training.__main__ import main
-from training.commands.train import preset_for
+from training.commands.train import is_shape_open, preset_of
 from training.data.shards import load_shards
 from training.plan.given import SMALL_TEXT_STEPS, doubts, fitted, in_time
 from training.plan.plan import BEYOND, Plan
@@ -144,14 +144,14 @@ def test_six_chats_train_after_three_lines(
 
 
 def test_a_short_text_gets_a_small_model() -> None:
-    def chosen(n_bytes: int, **given: object) -> str | None:
+    def is_open(**given: object) -> bool:
         nothing = dict.fromkeys(("preset", "init", "minutes", "depth"))
-        return preset_for(Namespace(**nothing | given), n_bytes)
+        return is_shape_open(Namespace(**nothing | given))
 
-    assert chosen(100) == "nano" and chosen(6_000_000) == "small"
-    assert chosen(0) == "small", "the project's own dialogues"
-    assert chosen(100, preset="base") == "base"
-    assert chosen(100, minutes=2.0) is None and chosen(100, init=Path("models")) is None
+    assert preset_of(100) == "nano" and preset_of(6_000_000) == "small"
+    assert preset_of(0) == "small", "the project's own dialogues"
+    assert is_open() and not is_open(preset="base")
+    assert not is_open(minutes=2.0) and not is_open(init=Path("models"))
 
 
 def test_a_large_file_with_little_text_gets_a_small_model(

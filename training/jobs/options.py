@@ -35,7 +35,6 @@ from training.run.base import shape_of
 from training.run.config import ADAPTERS, ENCODINGS, FINE_TUNING, TRAININGS, TrainConfig
 from training.run.settings import check_row, goes_on, names_of, read_settings
 
-DEFAULT_PRESET, SMALLER_PRESET, DEFAULT_TRANSLATOR = "small", "nano", "translator"
 MIN_MINUTES, MAX_MINUTES = 0.05, 60_000.0
 MIN_BYTES = 1000  # smallest text to plan for
 
@@ -45,7 +44,7 @@ def from_preset(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, 
 
     Raises UserError for an unknown preset or a bad setting.
     """
-    preset = options.preset or DEFAULT_PRESET
+    preset = options.preset
     if preset in TRANSLATORS:
         raise UserError(f"preset {preset} is for translators: use python -m training translate")
     check_choice("preset", preset, DECODERS)
