@@ -27,7 +27,6 @@ from gptcore.typed_json import as_json
 from training.machine.devices import autocast, gpu_figures
 from training.machine.flops import flops_per_token
 from training.machine.interrupts import Interrupts, Paused
-from training.machine.malloc import keep_freed_memory
 from training.machine.prefetch import Prefetch
 from training.machine.processes import World
 from training.machine.progress import progress, ticking, waiting
@@ -97,7 +96,6 @@ def train(
     updates nothing. Raises UserError after MAX_BAD_STEPS such steps in a row, and if there is
     nothing to resume.
     """
-    keep_freed_memory()
     checkpoint = open_checkpoint(run) if resume else None
     measured = run.evaluations() if resume else {}
     settings, state = build_state(run.model, run.train, world, checkpoint, initial)

@@ -19,6 +19,7 @@ from gptcore.system.files import new_folder, write_json
 from gptcore.system.wording import word
 from training.machine.devices import pick_device, pick_dtype, speed_up
 from training.machine.flops import flops_per_token
+from training.machine.malloc import keep_freed_memory
 from training.machine.memory import kept_bytes, recompute_blocks, room
 from training.machine.parallel import parallelise, whole
 from training.machine.processes import World
@@ -76,6 +77,7 @@ def build_state(
     All processes must call it. A run of adapters needs `initial` with a checkpoint, too. Raises
     UserError if the weights do not fit the model.
     """
+    keep_freed_memory()
     device, row_tokens = pick_device(), config.row_length(shape.block_size)
     dtype = pick_dtype(config.dtype, device, world)
     is_twice = computes_twice(shape, config, device, dtype, world)
@@ -106,6 +108,16 @@ def build_state(
         compile="on" if is_compiled else "off",
     )
     return settled, state
+
+
+def fresh_state(
+    shape: ModelConfig,
+    config: TrainConfig,
+    world: World = World(),
+    initial: Tensors | None = None,
+) -> State:
+    """Return a new state without compilation, which pays off in long runs only; see build_state."""
+    return build_state(shape, replace(config, compile="off"), world, initial=initial)[1]
 
 
 def computes_twice(

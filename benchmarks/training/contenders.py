@@ -37,7 +37,6 @@ class Ours:
     def __init__(self, config: ModelConfig, train: TrainConfig, task: LanguageModelling, options):
         self.task, self.busy, self.clock = task, options.busy, Clock(options.busy)
         self.train = dataclasses.replace(train, compile=options.compile)
-        keep_freed_memory()
         _, self.state = build_state(config, self.train, World())
         self.model = self.state.model
         self.precision = f"{self.state.dtype}, compile={options.compile}"

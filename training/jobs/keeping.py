@@ -15,11 +15,10 @@ from gptcore.system.files import write_json
 from training.loop import train
 from training.machine.devices import autocast
 from training.machine.progress import waiting
-from training.plan.pilot import fresh_state
 from training.report.report import write_report
 from training.run.base import first_weights
 from training.run.directory import Run, Samples
-from training.state import State
+from training.state import State, fresh_state
 from training.tasks.language import LanguageModelling
 
 # Nats per token by which mixing may raise the loss of each kind of text. Answers that are known by

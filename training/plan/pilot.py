@@ -15,14 +15,12 @@ from typing import Any
 import torch
 
 from gptcore.config import ModelConfig
-from gptcore.nn.checkpoint import Tensors
 from gptcore.nn.gpt import GPT, whole_sequence
 from training.data.shards import Shards
 from training.data.survey import MAX_VALIDATION_BYTES, VALIDATION_SHARE
 from training.evaluation.validation import evaluate
 from training.machine.devices import autocast
 from training.machine.flops import flops_per_token, update_flops
-from training.machine.malloc import keep_freed_memory
 from training.machine.processes import World
 from training.machine.progress import progress, waiting
 from training.plan.scaling import (
@@ -37,7 +35,7 @@ from training.plan.scaling import (
 from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.run.facts import RunData
-from training.state import State, build_state
+from training.state import fresh_state
 from training.step import step
 from training.tasks.language import TRAIN_SAMPLE_TOKENS, LanguageModelling
 from training.tasks.translation import TranslationTask
@@ -48,7 +46,6 @@ PILOT_TOKENS = 10_000  # fewest training tokens of the pilot run
 MEASURED_TOKENS = 2048  # tokens per step of a speed measurement
 EVALUATED_ROWS = 64  # most held-out rows measured after a pilot run
 SAMPLES_S = 0.3  # estimated seconds per layer for an evaluation's samples, plots and checkpoint
-NO_DATA = RunData("", chat=False, n_bytes=0)  # of a run that writes nothing
 
 
 class Speed:
@@ -117,21 +114,6 @@ class Speed:
         self.updates[depth] = n * update_flops(model) / max(sum(updates[1:]), 1e-9)
 
 
-def fresh_state(
-    model: ModelConfig,
-    training: TrainConfig,
-    world: World = World(),
-    initial: Tensors | None = None,
-) -> State:
-    """Return a new state without compilation, which pays off in long runs only.
-
-    All processes of `world` must call it. `initial`: its weights; None: random ones.
-    """
-    keep_freed_memory()
-    training = dataclasses.replace(training, compile="off")
-    return build_state(model, training, world, initial=initial)[1]
-
-
 def measured_times(task: TranslationTask, run: Run) -> tuple[float, float]:
     """Return the seconds of a step of all processes, by a few that update nothing, and of an
     evaluation."""
@@ -162,7 +144,8 @@ def between(measured: dict[int, float], depth: int) -> float:
 
 def pilot_bits_per_byte(shards: Shards, model: ModelConfig, training: TrainConfig) -> float:
     """Train a small model and return the bits per byte of a part of the held-out text."""
-    task = LanguageModelling(Run(model, training, NO_DATA, path=Path()), shards)
+    run = Run(model, training, RunData("", chat=False, n_bytes=0), path=Path())  # writes nothing
+    task = LanguageModelling(run, shards)
     state = fresh_state(model, training)
     for _ in progress(range(training.steps), "a pilot run, to predict the loss", leave=False):
         step(state, task.batch(state.step), task.logits, training)
