@@ -66,17 +66,8 @@ def source_of(options: argparse.Namespace) -> str:
 def start(
     options: argparse.Namespace, model: Seq2SeqConfig, training: TrainConfig, world: World
 ) -> dict[str, Any] | None:
-    pairs = read_pairs(options.pairs, options.reverse)
-    if options.validation:
-        held_out = read_pairs(options.validation, options.reverse)
-        known = {source for source, _ in held_out}  # with any target
-        pairs = [pair for pair in pairs if pair[0] not in known]
-        if not pairs:
-            raise UserError(
-                "--validation holds the sources of all pairs: no pair is left to train on"
-            )
-    else:
-        pairs, held_out = split_pairs(pairs)
+    """Train the tokenizers, say what the training will be, and train."""
+    pairs, held_out = open_pairs(options)
     source_tokenizer, tokenizer = train_tokenizers(pairs, model)
     model = dataclasses.replace(
         model, source_vocab_size=source_tokenizer.vocab_size, vocab_size=tokenizer.vocab_size
@@ -113,6 +104,19 @@ def start(
         if options.verbose:
             print(describe(model, training))
     return train(run, task, world=world)
+
+
+def open_pairs(options: argparse.Namespace) -> tuple[list[Pair], list[Pair]]:
+    """Return the pairs to train on and those to measure on. Raises UserError if there are none."""
+    pairs = read_pairs(options.pairs, options.reverse)
+    if not options.validation:
+        return split_pairs(pairs)
+    held_out = read_pairs(options.validation, options.reverse)
+    known = {source for source, _ in held_out}  # with any target
+    pairs = [pair for pair in pairs if pair[0] not in known]
+    if not pairs:
+        raise UserError("--validation holds the sources of all pairs: no pair is left to train on")
+    return pairs, held_out
 
 
 def train_tokenizers(pairs: list[Pair], model: Seq2SeqConfig) -> tuple[Tokenizer, Tokenizer]:
