@@ -59,25 +59,6 @@ def step(
     return {"loss": loss, "rate": rate, "gradient_norm": norm.item()}
 
 
-def seed_of(seed: int, step: int, rank: int) -> int:
-    """Return the seed for the random numbers of one step on one process."""
-    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
-
-
-@contextmanager
-def only_rows(network: nn.Module, rows: Tensor) -> Iterator[None]:
-    """Enter a context in which the head computes the logits of these rows alone, as (N, V).
-
-    The head takes a quarter of a small model's time, and half of a conversation is not learned.
-    """
-    model: Any = getattr(network, "module", network)  # DDP wraps the model
-    hook = model.head.register_forward_pre_hook(lambda _, inputs: (inputs[0].flatten(0, -2)[rows],))
-    try:
-        yield
-    finally:
-        hook.remove()
-
-
 def accumulate_gradients(
     state: State,
     batch: tuple[Tensor, ...],
@@ -107,6 +88,20 @@ def accumulate_gradients(
     return world.sum(float(sum(losses)))[0]
 
 
+@contextmanager
+def only_rows(network: nn.Module, rows: Tensor) -> Iterator[None]:
+    """Enter a context in which the head computes the logits of these rows alone, as (N, V).
+
+    The head takes a quarter of a small model's time, and half of a conversation is not learned.
+    """
+    model: Any = getattr(network, "module", network)  # DDP wraps the model
+    hook = model.head.register_forward_pre_hook(lambda _, inputs: (inputs[0].flatten(0, -2)[rows],))
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
 def summed_loss(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     """Return the summed cross entropy (nats) of logits (N, V); targets (N,) may be IGNORED."""
     return F.cross_entropy(
@@ -121,3 +116,8 @@ def build_loss(is_compiled: bool) -> Callable[[Tensor, Tensor, float], Tensor]:
     The number of rows changes with each batch, and must not be compiled anew.
     """
     return torch.compile(summed_loss, dynamic=True) if is_compiled else summed_loss
+
+
+def seed_of(seed: int, step: int, rank: int) -> int:
+    """Return the seed for the random numbers of one step on one process."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])

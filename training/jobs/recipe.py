@@ -27,7 +27,7 @@ from training.machine.processes import World, join
 from training.run.base import open_base, shape_of
 from training.run.directory import Run, begun, check_free, locked_run, say_next
 from training.run.facts import Base
-from training.run.settings import describe, differs, going_on
+from training.run.settings import describe, differs, with_free
 from training.tasks.language import LanguageModelling
 
 # Share of held-out documents. It is the same in every stage, so that no stage measures on
@@ -92,7 +92,7 @@ def run_stage(
     if run.is_settled:
         print(f"complete, in {path}")
         return run.summary()
-    run = going_on(run, stage.training)
+    run = with_free(run, stage.training)
     task = LanguageModelling(run, world.in_turns(lambda: shards_of(run)), world)
     return train_and_keep(run, task, resume=True)
 

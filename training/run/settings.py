@@ -160,7 +160,7 @@ def resumed(run: Run, pairs: list[str], fixed: Mapping[str, str]) -> Run:
                 f"--resume: {key}={value}, but the run in {run.path} {found}: give the options "
                 f"that it was started with, or only --out, or choose another --out"
             )
-    return going_on(run, training)
+    return with_free(run, training)
 
 
 def differs(key: str, wanted: Any, own: Any) -> bool:
@@ -172,8 +172,8 @@ def differs(key: str, wanted: Any, own: Any) -> bool:
     return wanted != own and not is_free
 
 
-def going_on(run: Run, training: TrainConfig) -> Run:
-    """Return the run with the wanted values of the settings that a resumed run may change.
+def with_free(run: Run, training: TrainConfig) -> Run:
+    """Return the run with those of the settings that a resumed run may change.
 
     Where auto is wanted, what was picked stays.
     """
