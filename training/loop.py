@@ -58,6 +58,7 @@ MAX_BAD_STEPS = 3  # consecutive steps without a finite loss and gradient that e
 class Task(Protocol):
     """What the model learns; training.tasks implements language modelling and translation."""
 
+    world: World  # the processes that train together
     steps_per_epoch: float
     tokens_per_step: float
 
@@ -83,11 +84,7 @@ class Task(Protocol):
 
 
 def train(
-    run: Run,
-    task: Task,
-    initial: Tensors | None = None,
-    resume: bool = False,
-    world: World = World(),
+    run: Run, task: Task, initial: Tensors | None = None, resume: bool = False
 ) -> dict[str, Any] | None:
     """Train to the last step and return the summary, or None if the run was paused.
 
@@ -96,7 +93,7 @@ def train(
     updates nothing. Raises UserError after MAX_BAD_STEPS such steps in a row, and if there is
     nothing to resume.
     """
-    checkpoint = open_checkpoint(run) if resume else None
+    world, checkpoint = task.world, open_checkpoint(run) if resume else None
     measured = run.evaluations() if resume else {}
     settings, state = build_state(run.model, run.train, world, checkpoint, initial)
     run = replace(run, train=settings)

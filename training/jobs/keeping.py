@@ -35,7 +35,7 @@ def train_and_keep(
     To resume a run that was stopped between the two is to mix. For the arguments see train.
     """
     is_trained = resume and run.is_complete and not run.is_settled
-    summary = run.summary() if is_trained else train(run, task, initial, resume, task.world)
+    summary = run.summary() if is_trained else train(run, task, initial, resume)
     return keep_before(summary, run, task, initial)
 
 

@@ -55,7 +55,7 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     if options.pairs:
         fixed["source"] = source_of(options)
     run = resumed(Run.load(options.out), options.set, fixed)
-    return train(run, open_task(run, world), resume=True, world=world)
+    return train(run, open_task(run, world), resume=True)
 
 
 def source_of(options: argparse.Namespace) -> str:
@@ -103,7 +103,7 @@ def start(
         tell(run, task, step_s, seconds, "unknown, as no rule predicts it yet")
         if options.verbose:
             print(describe(model, training))
-    return train(run, task, world=world)
+    return train(run, task)
 
 
 def open_pairs(options: argparse.Namespace) -> tuple[list[Pair], list[Pair]]:
