@@ -248,7 +248,7 @@ def test_a_curve_is_drawn_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = made_up(tmp_path / "cost_$5_vs_$6_")
-    draw_loss(run)
+    draw_loss(History(run))
     before = (run.path / "loss.png").read_bytes()
 
     def interrupted(_: Figure, path: Path, **__: object) -> None:
@@ -257,7 +257,7 @@ def test_a_curve_is_drawn_whole_or_not_at_all(
 
     monkeypatch.setattr(Figure, "savefig", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        draw_loss(run)
+        draw_loss(History(run))
     assert (run.path / "loss.png").read_bytes() == before
 
 

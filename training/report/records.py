@@ -8,6 +8,7 @@
 from gptcore.system.files import new_file
 from training.machine.processes import World
 from training.report.events import Events
+from training.report.history import History
 from training.report.report import write_report
 from training.run.directory import Run, Samples
 
@@ -37,8 +38,9 @@ class Records:
         self.figures(step, measured)
         if self.events:
             self.events.samples(step, samples)
-        draw_loss(self.run)
-        write_report(Run.load(self.run.path))  # whose steps may have been fitted to the clock
+        run = Run.load(self.run.path)  # whose steps may have been fitted to the clock
+        draw_loss(History(run))
+        write_report(run)
         self.run.drop_old_checkpoints()  # the best one may have changed
 
     def close(self) -> None:
@@ -46,24 +48,18 @@ class Records:
             self.events.close()
 
 
-def draw_loss(run: Run) -> None:
+def draw_loss(history: History) -> None:
     """Write loss.png: training loss and held-out bits per byte by step."""
     from matplotlib.figure import Figure
 
-    metrics = run.metrics()
-    steps = [m for m in metrics if "loss" in m]
-    evaluations = [m for m in metrics if "bits_per_byte" in m]
     figure = Figure(figsize=(8, 4.5))
-    axes = figure.subplots()
-    axes.plot([m["step"] for m in steps], [m["loss"] for m in steps], color="#9bb8d3")
-    axes.set(xlabel="step", ylabel="training loss (nats per token)")
-    right = axes.twinx()
-    right.plot(
-        [m["step"] for m in evaluations],
-        [m["bits_per_byte"] for m in evaluations],
-        color="#c0504d",
-        marker="o",
-    )
+    left = figure.subplots()
+    left.set(xlabel="step", ylabel="training loss (nats per token)")
+    right = left.twinx()
     right.set_ylabel("held-out bits per byte", color="#c0504d")
-    with new_file(run.path / "loss.png") as temporary:
+    if losses := history.curve("loss"):
+        left.plot(losses["step"], losses["y"], color="#9bb8d3")
+    if bits := history.curve("bits_per_byte"):
+        right.plot(bits["step"], bits["y"], color="#c0504d", marker="o")
+    with new_file(history.run.path / "loss.png") as temporary:
         figure.savefig(temporary, dpi=120, format="png")
