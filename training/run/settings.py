@@ -144,23 +144,26 @@ def resumed(run: Run, pairs: list[str], fixed: Mapping[str, str]) -> Run:
     nobody gave is the run's, so it is not compared.
     """
     model, training = read_settings(pairs, run.model, run.train)
-    values = model.to_dict() | training.to_dict()
-    given = {name: values[name] for name in names_of(pairs)}
+    chosen = names_of(pairs)
     if "minutes" in run.options:
-        given.pop("decay_share", None)  # the clock may have changed it
+        chosen -= {"decay_share"}  # the clock may have changed it
+    values = model.to_dict() | training.to_dict()
+    given = {name: value for name, value in values.items() if name in chosen}
     # Apart, because one of each has the name "init".
-    settings = given, run.model.to_dict() | run.train.to_dict()
-    options = fixed, as_json(run.data) | run.options
-    for key, value, own in (
-        (k, v, own) for wanted, own in (settings, options) for k, v in wanted.items()
-    ):
+    check_same(run, given, run.model.to_dict() | run.train.to_dict())
+    check_same(run, fixed, as_json(run.data) | run.options)
+    return with_free(run, training)
+
+
+def check_same(run: Run, given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raise UserError if a given setting or option differs from the run's own."""
+    for key, value in given.items():
         if differs(key, value, own.get(key)):
             found = f"has {key}={own[key]}" if key in own else "was started without it"
             raise UserError(
                 f"--resume: {key}={value}, but the run in {run.path} {found}: give the options "
                 f"that it was started with, or only --out, or choose another --out"
             )
-    return with_free(run, training)
 
 
 def differs(key: str, wanted: Any, own: Any) -> bool:
