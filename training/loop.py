@@ -18,25 +18,25 @@ from torch import Tensor
 from tqdm import tqdm
 
 from gptcore.checks import UserError
+from gptcore.config import Seq2SeqConfig
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
 from gptcore.system.cores import say_if_busy
 from gptcore.system.files import write_json
 from gptcore.typed_json import as_json
-from training.machine.devices import autocast
-from training.machine.flops import gpu_figures
+from training.machine.devices import autocast, gpu_figures
+from training.machine.flops import flops_per_token
 from training.machine.interrupts import Interrupts, Paused
-from training.machine.malloc import keep_freed_memory
 from training.machine.prefetch import Prefetch
 from training.machine.processes import World
 from training.machine.progress import progress, ticking, waiting
 from training.report.findings import findings
 from training.report.history import History
-from training.report.recorders import Recorder, Samples, open_recorders
+from training.report.records import Records
 from training.report.report import write_report
 from training.run.clock import Clock, Watch
 from training.run.config import TrainConfig
-from training.run.directory import Run
+from training.run.directory import Run, Samples
 from training.state import (
     State,
     build_state,
@@ -58,6 +58,7 @@ MAX_BAD_STEPS = 3  # consecutive steps without a finite loss and gradient that e
 class Task(Protocol):
     """What the model learns; training.tasks implements language modelling and translation."""
 
+    world: World  # the processes that train together
     steps_per_epoch: float
     tokens_per_step: float
 
@@ -83,11 +84,7 @@ class Task(Protocol):
 
 
 def train(
-    run: Run,
-    task: Task,
-    initial: Tensors | None = None,
-    resume: bool = False,
-    world: World = World(),
+    run: Run, task: Task, initial: Tensors | None = None, resume: bool = False
 ) -> dict[str, Any] | None:
     """Train to the last step and return the summary, or None if the run was paused.
 
@@ -96,32 +93,25 @@ def train(
     updates nothing. Raises UserError after MAX_BAD_STEPS such steps in a row, and if there is
     nothing to resume.
     """
-    keep_freed_memory()
-    checkpoint = open_checkpoint(run) if resume else None
+    world, checkpoint = task.world, open_checkpoint(run) if resume else None
     measured = run.evaluations() if resume else {}
-    run, state = build_state(run, world, checkpoint, initial)
-    recorders = open_recorders(run, world, state.step if resume else None)
+    settings, state = build_state(run.model, run.train, world, checkpoint, initial)
+    run = replace(run, train=settings)
+    records = Records(run, world, state.step if resume else None)
     if world.is_first and resume:
         run.forget_after(state.step)
         run.write_config()  # with the settings that a resume may change
     elif world.is_first:
         task.save(run.path)  # last, so that a failed start leaves no files
         run.create()
-    print(
-        f"{count_parameters(state.model):,} parameters on {world.size} x {state.device} in "
-        f"{run.train.dtype}; {task.tokens_per_step:,.0f} tokens per step"
-    )
-    if run.train.gradient_checkpointing == "on":
-        print("the blocks are computed twice, which saves memory (gradient_checkpointing)")
-    if world.size == 1 and state.device.type == "cpu":  # several processes keep each other busy
-        say_if_busy()
+    tell_start(run, task, state)
     try:
         with Interrupts() as interrupts:
             is_measured = not resume or state.step in measured
             if not is_measured and is_due(state.step, run.train.eval_every, run.train):
                 with waiting("measuring"):
-                    measure(run, task, state, recorders, interrupts)
-            run = take_steps(run, task, state, recorders, interrupts)
+                    measure(task, state, records, interrupts)
+            run = take_steps(run, task, state, records, interrupts)
     except Paused:
         print(f"saved step {state.step}")
         return None
@@ -130,17 +120,14 @@ def train(
             save_state(run, state)
         raise
     finally:
-        for recorder in recorders:
-            recorder.close()
+        records.close()
     if world.is_first:
         finish(run, task, state)
     world.wait()  # for summary.json, from which every process goes on
     return run.summary()
 
 
-def take_steps(
-    run: Run, task: Task, state: State, recorders: list[Recorder], interrupts: Interrupts
-) -> Run:
+def take_steps(run: Run, task: Task, state: State, records: Records, interrupts: Interrupts) -> Run:
     """Take all remaining steps; return the run, with `steps` fitted to the clock if it has one.
 
     Raises Paused after an interrupt, once the state is saved, and UserError after MAX_BAD_STEPS
@@ -166,15 +153,12 @@ def take_steps(
                     tell_bad_step(run, state, batch, values)
             state.seconds = watch.seconds
             speed = watch.speed(task.tokens_per_step)
+            if is_due(state.step, config.log_every, config):
+                figures = figures_of(run, task, state, speed)
+                used = f", MFU {figures['mfu']:.0%}" if "mfu" in figures else ""
+                records.figures(state.step, values | figures)
             bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,} tokens/s{used}", False)
             bar.update()
-            if is_due(state.step, config.log_every, config):
-                gpu = gpu_figures(state.model, run.row_tokens, speed / world.size, state.device)
-                used = f", MFU {gpu['mfu']:.0%}" if "mfu" in gpu else ""
-                tokens = round(state.step * task.tokens_per_step)
-                times = {"tokens_per_s": speed, "seconds": round(state.seconds, 3)}
-                for recorder in recorders:
-                    recorder.scalars(state.step, values | times | {"tokens": tokens} | gpu)
             measuring = measuring or is_due(state.step, config.eval_every, config)
             saving = saving or measuring or is_due(state.step, config.save_every, config)
             if state.bad_steps and state.step < config.steps:
@@ -188,11 +172,38 @@ def take_steps(
                     raise Paused
                 if measuring:
                     bar.set_description("measuring")  # which may take as long as many steps
-                    measure(run, task, state, recorders, interrupts)
+                    measure(task, state, records, interrupts)
                     bar.set_description()
             saving = measuring = False
             state.seconds = watch.seconds
     return run
+
+
+def tell_start(run: Run, task: Task, state: State) -> None:
+    """Print what is trained, on what."""
+    world = state.world
+    print(
+        f"{count_parameters(state.model):,} parameters on {world.size} x {state.device} in "
+        f"{run.train.dtype}; {task.tokens_per_step:,.0f} tokens per step"
+    )
+    if run.train.gradient_checkpointing == "on":
+        print("the blocks are computed twice, which saves memory (gradient_checkpointing)")
+    if world.size == 1 and state.device.type == "cpu":  # several processes keep each other busy
+        say_if_busy()
+
+
+def figures_of(run: Run, task: Task, state: State, tokens_per_s: int) -> dict[str, float]:
+    """Return what is logged beside the values of a step."""
+    flops_per_s = None  # of a translator, whose sentences differ in length
+    if not isinstance(run.model, Seq2SeqConfig):
+        each = flops_per_token(run.model, run.row_tokens, run.train.lora)
+        flops_per_s = each * tokens_per_s / state.world.size
+    return {
+        "tokens_per_s": tokens_per_s,
+        "seconds": round(state.seconds, 3),
+        "tokens": round(state.step * task.tokens_per_step),
+        **gpu_figures(state.device, flops_per_s),
+    }
 
 
 def fit_to_clock(run: Run, task: Task, clock: Clock, done: int, watch: Watch) -> Run:
@@ -232,9 +243,7 @@ def tell_bad_step(
     )
 
 
-def measure(
-    run: Run, task: Task, state: State, recorders: list[Recorder], interrupts: Interrupts
-) -> None:
+def measure(task: Task, state: State, records: Records, interrupts: Interrupts) -> None:
     """Evaluate the model and write samples.
 
     The step is saved already, so an interrupt raises Paused at once; but several processes go on
@@ -244,9 +253,7 @@ def measure(
         with autocast(state.device, state.dtype):
             measured = task.evaluate(state.model)
             samples = task.samples(state.model)
-        for recorder in recorders:
-            recorder.samples(state.step, samples)
-            recorder.scalars(state.step, measured)
+        records.evaluation(state.step, measured, samples)
     figures = ", ".join(f"{NAMES.get(name, name)} {v:.4f}" for name, v in measured.items())
     tqdm.write(f"step {state.step}: {figures}\n  {samples[0][0]!r} -> {samples[0][1]!r}")
 

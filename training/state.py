@@ -1,6 +1,6 @@
 """The state of a training run (model, optimizers, counters), and its checkpoints.
 
->>> state = State(model, network, optimizers, device, dtype, World())    # doctest: +SKIP
+>>> settings, state = build_state(run.model, run.train, World())           # doctest: +SKIP
 >>> save_state(run, state)                                               # doctest: +SKIP
 """
 
@@ -17,8 +17,9 @@ from gptcore.nn.checkpoint import MODEL, Checkpoint, Tensors, load_weights, save
 from gptcore.nn.lora import add_adapters, peft_config, to_peft
 from gptcore.system.files import new_folder, write_json
 from gptcore.system.wording import word
-from training.loss import Loss, build_loss, summed_loss
 from training.machine.devices import pick_device, pick_dtype, speed_up
+from training.machine.flops import flops_per_token
+from training.machine.malloc import keep_freed_memory
 from training.machine.memory import kept_bytes, recompute_blocks, room
 from training.machine.parallel import parallelise, whole
 from training.machine.processes import World
@@ -49,7 +50,7 @@ class State:
     device: torch.device
     dtype: torch.dtype  # precision of the matrix products
     world: World
-    loss: Loss = summed_loss
+    is_compiled: bool = False  # whether the blocks are compiled, and so the loss is, too
     step: int = 0  # number of steps done
     bad_steps: int = 0  # number of consecutive last steps without a finite loss and gradient
     seconds: float = 0.0  # training time, without pauses
@@ -64,60 +65,76 @@ def held_bytes(config: ModelConfig, training: TrainConfig, n_processes: int = 1)
 
 
 def build_state(
-    run: Run,
+    shape: ModelConfig,
+    config: TrainConfig,
     world: World,
     checkpoint: Checkpoint | None = None,
     initial: Tensors | None = None,
-) -> tuple[Run, State]:
-    """Return the run with each "auto" resolved, which a resume keeps, and its state, built from
-    `checkpoint`, from `initial` weights, or from random weights.
+) -> tuple[TrainConfig, State]:
+    """Return the settings with each "auto" resolved, which a resume keeps, and the state, built
+    from `checkpoint`, from `initial` weights, or from random weights.
 
     All processes must call it. A run of adapters needs `initial` with a checkpoint, too. Raises
     UserError if the weights do not fit the model.
     """
-    config, device = run.train, pick_device()
+    keep_freed_memory()
+    device, row_tokens = pick_device(), config.row_length(shape.block_size)
     dtype = pick_dtype(config.dtype, device, world)
-    is_twice = computes_twice(run, device, dtype, world)
+    is_twice = computes_twice(shape, config, device, dtype, world)
     torch.manual_seed(config.seed)
-    model = build_model(run.model).train()
+    model = build_model(shape).train()
     if initial:
         load_weights(model, initial, "--init")
     if config.lora:
         add_adapters(model, config.lora, dtype)
     if checkpoint:
         load_weights(model, checkpoint.model, checkpoint.path)
-    n_tokens = config.steps * config.batch_size * run.row_tokens
-    is_compiled = speed_up(model, config.compile, device, n_tokens, run.row_tokens)
+    n_tokens = config.steps * config.batch_size * row_tokens
+    flops = n_tokens * flops_per_token(shape, row_tokens, config.lora)
+    is_compiled = speed_up(model, config.compile, device, flops)
     if is_twice:
         recompute_blocks(model)
     network = parallelise(model, config.parallel, world, device)
     optimizers = build_optimizers(model, config, dtype)
-    state = State(model, network, optimizers, device, dtype, world, build_loss(is_compiled))
+    state = State(model, network, optimizers, device, dtype, world, is_compiled)
     if checkpoint:
         load_optimizer_tensors(optimizers, checkpoint.state)
         for name in COUNTS:
             setattr(state, name, checkpoint.facts[name])
-    settings = replace(
+    settled = replace(
         config,
         dtype="bfloat16" if dtype == torch.bfloat16 else "float32",
         gradient_checkpointing="on" if is_twice else "off",
         compile="on" if is_compiled else "off",
     )
-    return replace(run, train=settings), state
+    return settled, state
 
 
-def computes_twice(run: Run, device: torch.device, dtype: torch.dtype, world: World) -> bool:
+def fresh_state(
+    shape: ModelConfig,
+    config: TrainConfig,
+    world: World = World(),
+    initial: Tensors | None = None,
+) -> State:
+    """Return a new state without compilation, which pays off in long runs only; see build_state."""
+    return build_state(shape, replace(config, compile="off"), world, initial=initial)[1]
+
+
+def computes_twice(
+    shape: ModelConfig, config: TrainConfig, device: torch.device, dtype: torch.dtype, world: World
+) -> bool:
     """Return whether to checkpoint gradients; "auto" does where a micro-batch would keep more than
     half of the memory that the weights leave free.
 
     The first process decides for all, as memory differs between them.
     """
-    if run.train.gradient_checkpointing != "auto":
-        return run.train.gradient_checkpointing == "on"
-    n_rows = min(run.train.batch_size, run.train.micro_batch_size)
-    is_fused = device.type == "cuda" and not isinstance(run.model, Seq2SeqConfig)
-    needed = kept_bytes(run.model, n_rows, run.row_tokens, dtype.itemsize, is_fused)
-    held = held_bytes(run.model, run.train, world.size)
+    if config.gradient_checkpointing != "auto":
+        return config.gradient_checkpointing == "on"
+    n_rows = min(config.batch_size, config.micro_batch_size)
+    row_tokens = config.row_length(shape.block_size)
+    is_fused = device.type == "cuda" and not isinstance(shape, Seq2SeqConfig)
+    needed = kept_bytes(shape, n_rows, row_tokens, dtype.itemsize, is_fused)
+    held = held_bytes(shape, config, world.size)
     return world.any(world.is_first and needed > room(device, held))
 
 

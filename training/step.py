@@ -9,11 +9,13 @@ The training loop, the plan's pilot runs and the benchmark share this function.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from training.data.rows import IGNORED
@@ -60,9 +62,32 @@ def step(
     return {"loss": loss, "rate": rate, "gradient_norm": norm.item()}
 
 
-def seed_of(seed: int, step: int, rank: int) -> int:
-    """Return the seed for the random numbers of one step on one process."""
-    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
+def accumulate_gradients(
+    state: State,
+    batch: tuple[Tensor, ...],
+    logits_of: Callable[..., Tensor],
+    config: TrainConfig,
+) -> float:
+    """Run forward and backward over a batch in micro-batches; return the mean loss (nats/token).
+
+    `batch` is this process's part; the loss and the gradients are those of the whole batch.
+    """
+    network, world, device = state.network, state.world, state.device
+    [n_targets] = world.sum((batch[-1] != IGNORED).sum().item())
+    n_parts = config.n_micro_batches(world.size)
+    loss_of = build_loss(state.is_compiled)
+    losses: list[Tensor] = []
+    for i, part in enumerate(zip(*(tensor.tensor_split(n_parts) for tensor in batch))):
+        rows = learned_rows(part[-1]).to(device)
+        *inputs, targets = (tensor.to(device) for tensor in part)
+        synchronise(network, i == n_parts - 1)
+        with only_rows(network, rows):
+            logits = logits_of(network, *inputs).flatten(0, -2)
+        total = loss_of(logits, targets.flatten()[rows], config.label_smoothing)
+        loss = total / max(n_targets, 1)
+        (loss * world.size).backward()  # DDP and FSDP average the gradients; this makes it a sum
+        losses.append(loss.detach())
+    return world.sum(float(sum(losses)))[0]
 
 
 def learned_rows(targets: Tensor) -> Tensor:
@@ -90,28 +115,22 @@ def only_rows(network: nn.Module, rows: Tensor) -> Iterator[None]:
         hook.remove()
 
 
-def accumulate_gradients(
-    state: State,
-    batch: tuple[Tensor, ...],
-    logits_of: Callable[..., Tensor],
-    config: TrainConfig,
-) -> float:
-    """Run forward and backward over a batch in micro-batches; return the mean loss (nats/token).
+def summed_loss(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    """Return the summed cross entropy (nats) of logits (N, V); targets (N,) may be IGNORED."""
+    return F.cross_entropy(
+        logits, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing
+    )
 
-    `batch` is this process's part; the loss and the gradients are those of the whole batch.
+
+@cache
+def build_loss(is_compiled: bool) -> Callable[[Tensor, Tensor, float], Tensor]:
+    """Return summed_loss, or a compiled form, which never writes the logits in float32.
+
+    The number of rows changes with each batch, and must not be compiled anew.
     """
-    network, world, device = state.network, state.world, state.device
-    [n_targets] = world.sum((batch[-1] != IGNORED).sum().item())
-    n_parts = config.n_micro_batches(world.size)
-    losses: list[Tensor] = []
-    for i, part in enumerate(zip(*(tensor.tensor_split(n_parts) for tensor in batch))):
-        rows = learned_rows(part[-1]).to(device)
-        *inputs, targets = (tensor.to(device) for tensor in part)
-        synchronise(network, i == n_parts - 1)
-        with only_rows(network, rows):
-            logits = logits_of(network, *inputs).flatten(0, -2)
-        total = state.loss(logits, targets.flatten()[rows], config.label_smoothing)
-        loss = total / max(n_targets, 1)
-        (loss * world.size).backward()  # DDP and FSDP average the gradients; this makes it a sum
-        losses.append(loss.detach())
-    return world.sum(float(sum(losses)))[0]
+    return torch.compile(summed_loss, dynamic=True) if is_compiled else summed_loss
+
+
+def seed_of(seed: int, step: int, rank: int) -> int:
+    """Return the seed for the random numbers of one step on one process."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])

@@ -8,7 +8,6 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +24,6 @@ from training.machine.malloc import keep_freed_memory
 from training.machine.processes import World
 from training.optim.muon import alike, orthogonal
 from training.run.config import TrainConfig
-from training.run.directory import Run
 from training.state import build_state
 from training.step import step
 from training.tasks.language import LanguageModelling
@@ -39,8 +37,7 @@ class Ours:
     def __init__(self, config: ModelConfig, train: TrainConfig, task: LanguageModelling, options):
         self.task, self.busy, self.clock = task, options.busy, Clock(options.busy)
         self.train = dataclasses.replace(train, compile=options.compile)
-        keep_freed_memory()
-        _, self.state = build_state(Run(config, self.train, {}, path=Path()), World())
+        _, self.state = build_state(config, self.train, World())
         self.model = self.state.model
         self.precision = f"{self.state.dtype}, compile={options.compile}"
         for parameter in self.model.parameters():

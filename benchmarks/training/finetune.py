@@ -37,7 +37,6 @@ from training.data.rows import IGNORED
 from training.data.shards import load_shards, prepare
 from training.data.sources import open_corpus
 from training.formats.places import find_files
-from training.machine.malloc import keep_freed_memory
 from training.machine.processes import World
 from training.run.base import open_base, shape_of
 from training.run.config import ADAPTERS
@@ -147,9 +146,8 @@ def serve(
 
 
 def ours(run: Run, task: LanguageModelling, options: argparse.Namespace) -> Step:
-    keep_freed_memory()
     initial, _ = open_base(options.model)
-    _, state = build_state(run, World(), initial=initial)
+    _, state = build_state(run.model, run.train, World(), initial=initial)
     return lambda number: step(state, task.batch(number), task.logits, run.train)["loss"]
 
 

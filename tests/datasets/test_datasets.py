@@ -27,7 +27,7 @@ from training.datasets.registry import DATASETS, PREPARED
 
 GSM8K = DATASETS["gsm8k"].origins[0].file_name
 INSTRUCT = DATASETS["rasbt-instruct"].origins[0].file_name
-SGD = "r/train/dialogues_001.json"
+TALKS = "r/corpus/movies/a.csv"
 
 
 def zipped(name: str, content: str) -> bytes:
@@ -61,16 +61,15 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of prepared files, and their hashes in the registry."""
     folder = tmp_path / "mirror"
     folder.mkdir()
-    rows = [("jokes", ["Why?", "Because."]), ("sgd", ["A cab.", 'From "source": "jokes"?'])]
+    rows = [("jokes", ["Why?", "Because."])]
+    rows += [("self-dialogue", ["A cab.", 'From "source": "jokes"?'])]
     rows += [("jokes", ["Who?", "Me."])] * 2 + [("tinystories-chat", ["Hi!", "Hello!"])]
     lines = [json.dumps({"source": name, "messages": messages_of(turns)}) for name, turns in rows]
     for name, text in {
         "chat.jsonl.gz": "\n".join(lines),
         "text.txt.gz": "One story.\n<|endoftext|>\nAnother one.",
-        "sales_textbook.txt": "Sell a lot.\n",
     }.items():
-        data = text.encode()
-        (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        (folder / name).write_bytes(gzip.compress(text.encode()))
         monkeypatch.setitem(PREPARED, name, file_sha256(folder / name))
     return folder
 
@@ -121,8 +120,7 @@ def test_the_page_on_data_has_them_all() -> None:
     page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
     for name, dataset in DATASETS.items():
         star = " (*)" if dataset.share_alike else ""
-        licence = "**unknown**" if dataset.licence == "unknown" else dataset.licence
-        row = f"| [{name}]({dataset.homepage}) | {licence}{star} | {dataset.attribution} |"
+        row = f"| [{name}]({dataset.homepage}) | {dataset.licence}{star} | {dataset.attribution} |"
         assert row in page.splitlines(), row
 
 
@@ -184,7 +182,7 @@ def is_hexadecimal(text: str) -> bool:
 def test_prepared_chats_are_those_of_the_source(mirror: Path) -> None:
     once, again = messages_of(["Why?", "Because."]), messages_of(["Who?", "Me."])
     assert list(read_dataset("jokes", mirror)) == [once, again, again]
-    assert len(list(read_dataset("sgd", mirror))) == 1
+    assert len(list(read_dataset("self-dialogue", mirror))) == 1
 
 
 def test_a_data_set_without_documents_is_refused(mirror: Path) -> None:
@@ -196,7 +194,6 @@ def test_a_data_set_without_documents_is_refused(mirror: Path) -> None:
 
 def test_prepared_texts_are_read_whole(mirror: Path) -> None:
     assert list(read_dataset("stories", mirror)) == ["One story.\n", "Another one."]
-    assert list(read_dataset("sales-textbook", mirror)) == ["Sell a lot.\n"]
 
 
 def test_a_mirror_may_be_named_by_the_environment(
@@ -208,7 +205,7 @@ def test_a_mirror_may_be_named_by_the_environment(
     assert "jokes: 3 documents, 29 bytes" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["jokes", "stories", "sales-textbook"])
+@pytest.mark.parametrize("name", ["jokes", "stories"])
 def test_a_prepared_file_with_a_wrong_hash_is_refused(mirror: Path, name: str) -> None:
     file = mirror / DATASETS[name].prepared
     file.write_bytes(file.read_bytes()[:-1] + b"x")
@@ -267,9 +264,9 @@ def test_a_folder_that_cannot_be_written_is_named(
         ("rasbt-instruct", b"[1]"),
         ("rasbt-instruct", b"[]"),
         ("rasbt-instruct", b"[" * 100_000),
-        ("sgd", b"no zip"),
-        ("sgd", zipped("r/data/train/dialogues_001.json", "[]")),
-        ("sgd", damaged(zipped(SGD, "[]"), SGD)),
+        ("self-dialogue", b"no zip"),
+        ("self-dialogue", zipped("r/corpus/a.csv", "[]")),
+        ("self-dialogue", damaged(zipped(TALKS, "[]"), TALKS)),
     ],
     ids=lambda value: repr(value[:6]),
 )
@@ -303,17 +300,16 @@ def test_mistakes_are_named_before_anything_is_read(tmp_path: Path) -> None:
 def test_the_table_says_where_each_is(
     mirror: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    for file in ("chat.jsonl.gz", "text.txt.gz"):
-        (mirror / file).unlink()
+    (mirror / "chat.jsonl.gz").unlink()
     (mirror / GSM8K).write_text(question(1))
     (mirror / DATASETS["aggmgpt"].origins[0].file_name).write_text("")
     assert main(["datasets", "--data-dir", str(mirror)]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert set(DATASETS) < set(lines)
     for name, state in {
-        "sales-textbook": "unknown   no           prepared",
+        "stories": "yes          prepared",
         "gsm8k": "downloaded",
         "aggmgpt": "partly downloaded",
-        "opentrivia": "yes          to download",
+        "dolly": "yes          to download",
     }.items():
         assert " ".join(state.split()) in " ".join(lines[name].split()), name

@@ -87,24 +87,6 @@ user: Bye
 ai: Bye!
 '''
 """
-TRIVIA = """#Q What  do bees make?
-^ honey
-A milk
-B honey
-
-#Q Which of these is a fruit?
-^ Pear
-A Pear
-
-#Q Ice is cold.
-^ True
-
-#Q Who wrote the song Hello?
-^ Somebody
-
-#Q Where do fish live?
-^ In the water, where else would they be able to live?
-"""
 SELF = (
     '"AssignmentId","WorkerId","Reject",'
     + ",".join(f'"Answer.sentence{i}"' for i in range(1, 12))
@@ -116,10 +98,6 @@ LINES = [f"I saw film number {i} last week" for i in range(9)]
 def self_row(worker: str, reject: str, lines: list[str]) -> str:
     cells = ["1", worker, reject, *lines, *["{}"] * (11 - len(lines))]
     return ",".join(f'"{cell}"' for cell in cells) + "\n"
-
-
-def said(*turns: tuple[str, str]) -> list[dict[str, str]]:
-    return [{"agent": agent, "message": message} for agent, message in turns]
 
 
 def gsm8k_answer() -> str:
@@ -155,9 +133,6 @@ CASES: list[tuple[Callable, str | dict[str, str], list[list[str]]]] = [
         {"instruction": "Name a colour.", "input": "", "output": "Red."},
         {"instruction": "Make it past.", "input": "I go.", "output": "I went."},
     ]), [["Name a colour.", "Red."], ["Make it past.\nI go.", "I went."]]),
-    (parsers.seed_tasks, "".join(json.dumps({"instruction": "Add.", "instances": [
-        {"input": "1 and 2", "output": output}]}) + "\n" for output in ("3", "3" * 900)),
-     [["Add.\n1 and 2", "3"]]),
     (parsers.dolly, "".join(
         json.dumps({"instruction": question, "context": context, "response": response}) + "\n"
         for question, context, response in [
@@ -171,32 +146,12 @@ CASES: list[tuple[Callable, str | dict[str, str], list[list[str]]]] = [
     (parsers.small_talk_jokes, json.dumps({"AskForAJoke": {"dialogs": [
         {"replays": [{"text": ["Knock.", "Who?"]}]}, {"replays": [{"text": ["As you wish"]}]},
     ]}}), [["Please tell me a joke.", "Knock. Who?"]]),
-    (parsers.topical_chat, json.dumps({
-        "t_1": {"content": said(("agent_1", "do you read?"), ("agent_2", "I do"),
-                                ("agent_2", "a lot")), "conversation_rating": {"agent_1": "Good"}},
-        "t_2": {"content": said(("agent_1", "hi"), ("agent_2", "hm")),
-                "conversation_rating": {"agent_1": "Good", "agent_2": "Poor"}},
-    }), [["Do you read?", "I do. A lot."]]),
     (parsers.self_dialogue, {
         "blocked_workers.txt": "W9\n",
         "corpus/movies/a.csv": SELF + self_row("W1", "", [*LINES, "and you?"])
         + self_row("W2", "bad", [*LINES, "and you?"]) + self_row("W9", "", [*LINES, "and you?"])
         + self_row("W3", "", LINES) + self_row("W4", "", ["Why do you ask me?"] * 10),
     }, [[*(f"{line}." for line in LINES), "And you?"]]),
-    (parsers.sgd, {
-        "train/dialogues_001.json": json.dumps([{"turns": [
-            {"speaker": "USER", "utterance": "I need a cab."},
-            {"speaker": "SYSTEM", "utterance": "Where to?"}]}]),
-        "train/schema.json": "[]",
-        "sgd_x/data/v1/train/dialogues_001.json": "nothing",
-    }, [["I need a cab.", "Where to?"]]),
-    (parsers.taskmaster, json.dumps([
-        {"utterances": [{"speaker": "user", "text": "A tea."},
-                        {"speaker": "assistant", "text": "It is coming. \\r"}]},
-        {"utterances": [{"speaker": "assistant", "text": "Hello."}]},
-    ]), [["A tea.", "It is coming."]]),
-    (parsers.trivia, {"categories/animals": TRIVIA, "categories/movies": TRIVIA},
-     [["What do bees make?", "Honey."]]),
     (parsers.gsm8k, json.dumps({"question": "How many?", "answer": gsm8k_answer()}),
      [["How many?", "Tim has 2+3=5 apples. He eats one, so 5-1 = 4. The answer is 4."]]),
     (parsers_stories.fairy_tale_questions, {
@@ -234,7 +189,7 @@ def test_chats_are_read(parse: Callable, content, chats: list[list[str]], tmp_pa
 
 
 def test_every_parser_is_tested() -> None:
-    used = {origin.parse for d in DATASETS.values() for origin in d.origins if origin.parse}
+    used = {origin.parse for d in DATASETS.values() for origin in d.origins}
     here = {parse for parse, _, _ in CASES} | {
         parsers.persona, parsers.some_chitchat, parsers.chitchat_chains,
         parsers_stories.tinystories, parsers_stories.tinystories_chats,

@@ -169,14 +169,14 @@ def test_a_translators_card_names_no_licence_either(translation_folder: Path) ->
 
 def test_a_card_lists_the_licences_of_known_texts(model_folder: Path, tmp_path: Path) -> None:
     facts = read_facts(model_folder)
-    datasets = {"sales-textbook": 1.0, "stories": 2.0, "x": 3.0, "dialogues": 4.0}
+    datasets = {"dolly": 1.0, "stories": 2.0, "x": 3.0, "dialogues": 4.0}
     data = dataclasses.replace(facts.training.data, datasets=datasets)
     training = dataclasses.replace(facts.training, data=data)
     facts = dataclasses.replace(facts, training=training)
     write_card(tmp_path / "open.md", facts, Hub())
     card = (tmp_path / "open.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlicense: other\n") and "have the licences above" in card
-    assert "| [sales-textbook](https://" in card and ") | 1 x | unknown |" in card
+    assert "| [dolly](https://" in card and ") | 1 x | CC-BY-SA-3.0 |" in card
     assert "CDLA-Sharing-1.0" in card
     assert "library_name: gptcore" in card, "a folder without config.json is no library's Llama"
     assert "- llama" not in card and "loads as" not in card

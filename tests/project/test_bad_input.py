@@ -156,7 +156,7 @@ def test_no_file_that_a_run_would_replace_is_touched(
     [
         ["--set=steps=9"],
         ["--set=n_layer=3"],
-        ["--preset=tiny"],
+        ["--preset=nano"],
         ["README.md", "--set=steps=40"],
         ["README.md", "--minutes=5"],
         ["--minutes=5"],

@@ -99,7 +99,6 @@ ROOMS = {
             "dialogues",
             "formats",
             "data",
-            "loss",
             "state",
             "step",
             "datasets",

@@ -15,6 +15,7 @@ from gptcore.config import PRESETS
 from gptcore.system.files import write_json
 from training.__main__ import main
 from training.report.history import MAX_POINTS, History, earlier
+from training.report.records import draw_loss
 from training.report.report import facts, write_page, write_report
 from training.run.config import TrainConfig
 from training.run.directory import Run
@@ -247,7 +248,7 @@ def test_a_curve_is_drawn_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = made_up(tmp_path / "cost_$5_vs_$6_")
-    run.draw_loss()
+    draw_loss(History(run))
     before = (run.path / "loss.png").read_bytes()
 
     def interrupted(_: Figure, path: Path, **__: object) -> None:
@@ -256,7 +257,7 @@ def test_a_curve_is_drawn_whole_or_not_at_all(
 
     monkeypatch.setattr(Figure, "savefig", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run.draw_loss()
+        draw_loss(History(run))
     assert (run.path / "loss.png").read_bytes() == before
 
 

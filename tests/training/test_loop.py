@@ -27,7 +27,7 @@ from training.report.findings import findings
 from training.report.history import History
 from training.run.clock import Clock
 from training.run.config import TrainConfig
-from training.run.directory import Run
+from training.run.directory import Run, Samples
 from training.run.facts import RunData
 from training.state import State, save_state
 
@@ -311,28 +311,27 @@ def test_blocks_are_computed_twice_where_memory_is_short_and_a_resume_does_the_s
 
 
 @pytest.mark.parametrize("pause", [None, 1])
-def test_recorders_get_every_figure_and_are_closed_at_the_end_and_at_a_pause(
+def test_records_get_every_figure_and_are_closed_at_the_end_and_at_a_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause: int | None
 ) -> None:
     class Kept:
         def __init__(self) -> None:
             self.steps, self.texts, self.n_closed = [], [], 0
 
-        def scalars(self, step: int, values: dict[str, float]) -> None:
+        def figures(self, step: int, values: dict[str, float]) -> None:
             self.steps.append(step)
-            if "bits_per_byte" in values:
-                run.log(step=step, **values)
 
-        def samples(self, step: int, samples: list[tuple[str, str]]) -> None:
+        def evaluation(self, step: int, measured: dict[str, float], samples: Samples) -> None:
+            run.log(step=step, **measured)
             self.texts.append((step, samples))
 
         def close(self) -> None:
             self.n_closed += 1
 
     kept, run = Kept(), new_run(tmp_path, steps=2, log_every=1, eval_every=2)
-    monkeypatch.setattr(training.loop, "open_recorders", lambda *_: [kept])
+    monkeypatch.setattr(training.loop, "Records", lambda *_: kept)
     task = Timed([1, 1])
     trained(run, Interrupted(task, pause) if pause else task, monkeypatch)
     assert kept.n_closed == 1
-    assert kept.steps == ([1] if pause else [1, 2, 2])
+    assert kept.steps == ([1] if pause else [1, 2])
     assert kept.texts == ([] if pause else [(2, [("Once", "upon a time")])])

@@ -2,7 +2,6 @@
 
 import weakref
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,8 +18,6 @@ from training.machine.memory import free_memory, kept_bytes, recompute_blocks, r
 from training.machine.processes import World
 from training.optim.optimizers import optimizer_tensors
 from training.run.config import ADAPTERS, TrainConfig
-from training.run.directory import Run
-from training.run.facts import RunData
 from training.state import State, build_state, held_bytes
 from training.step import step
 
@@ -61,8 +58,7 @@ def lora_state(**settings: object) -> tuple[State, TrainConfig, dict[str, Tensor
     initial = weights(build_model(CONFIG))
     sizes = {"lora": RANK, "batch_size": 2, "micro_batch_size": 1}
     config = replace(ADAPTERS, **{"dtype": "float32"} | sizes | settings)
-    run = Run(CONFIG, config, RunData("", chat=True, n_bytes=0), path=Path())
-    return build_state(run, World(), initial=initial)[1], config, initial
+    return build_state(CONFIG, config, World(), initial=initial)[1], config, initial
 
 
 def batch() -> tuple[Tensor, Tensor]:
@@ -159,8 +155,7 @@ def test_the_estimate_of_what_a_step_keeps_counts_the_encoder_of_a_translator() 
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
 def test_the_estimate_of_what_a_training_holds_is_near_what_it_holds(optimizer: str) -> None:
     training = TrainConfig(batch_size=2, micro_batch_size=2, optimizer=optimizer, dtype="float32")
-    run = Run(CONFIG, training, RunData("", False, 0), path=Path())
-    _, state = build_state(run, World())
+    _, state = build_state(CONFIG, training, World())
     step(state, batch(), task_logits, training)
     tensors = [t for p in state.model.parameters() for t in (p, p.grad)]
     moments = optimizer_tensors(state.optimizers, is_kept=True).values()

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 from torch._inductor import config as inductor
 
-from gptcore.config import PRESETS
+from gptcore.config import DECODERS, PRESETS, ModelConfig
 from gptcore.nn import build_model
 from gptcore.nn.fast import Fused, InParts, use_fast_attention
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.lora import add_adapters
 from training.data.rows import IGNORED
-from training.loss import build_loss, summed_loss
 from training.machine.devices import autocast, speed_up
 from training.machine.flops import flops_per_token, peak_flops, utilisation
+from training.step import build_loss, summed_loss
 
 CPU = torch.device("cpu")
 SMALL = dataclasses.replace(PRESETS["tiny"], block_size=300)  # three parts, the last one short
@@ -63,10 +63,10 @@ def test_the_cpu_computes_in_parts_and_a_gpu_in_one_operator() -> None:
 
 
 def test_a_short_run_is_not_compiled_and_a_translator_never() -> None:
-    assert not speed_up(build_model(PRESETS["tiny"]), "auto", CPU, n_tokens=100, row_tokens=64)
-    assert not speed_up(build_model(PRESETS["tiny"]), "off", CPU, n_tokens=10**12, row_tokens=64)
+    assert not speed_up(build_model(PRESETS["tiny"]), "auto", CPU, flops=1e9)
+    assert not speed_up(build_model(PRESETS["tiny"]), "off", CPU, flops=1e18)
     translator = dataclasses.replace(PRESETS["translator"], n_layer=1, n_encoder_layer=1)
-    assert not speed_up(build_model(translator), "on", CPU, n_tokens=10**12, row_tokens=64)
+    assert not speed_up(build_model(translator), "on", CPU, flops=1e18)
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_without_a_working_compiler_training_goes_on_and_says_so(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     model = build_model(PRESETS["tiny"])
     with inductor.patch({"cpp.cxx": (str(broken),)}):
-        assert not speed_up(model, "on", CPU, n_tokens=0, row_tokens=64)
+        assert not speed_up(model, "on", CPU, flops=0)
     assert "training without it" in capsys.readouterr().out
     ids = torch.zeros(1, 4, dtype=torch.long)
     assert model(**whole_sequence(ids))[0].isfinite().all()
@@ -104,24 +104,35 @@ def test_the_compiled_loss_is_the_loss(dtype: torch.dtype, smoothing: float) -> 
     torch.testing.assert_close(fused.grad, plain.grad, atol=2e-3, rtol=1e-2)
 
 
-def test_flops_count_what_is_multiplied() -> None:
-    tied = build_model(SMALL)
-    attention = 12 * SMALL.n_layer * SMALL.n_embd * SMALL.block_size
-    n_parameters = sum(parameter.numel() for parameter in tied.parameters())
-    assert flops_per_token(tied, SMALL.block_size) == 6 * n_parameters + attention
-    frozen = build_model(SMALL)
-    add_adapters(frozen, 2)
-    n_adapters = sum(p.numel() for p in frozen.parameters() if p.requires_grad)
-    expected = 4 * n_parameters + 6 * n_adapters + attention
-    assert flops_per_token(frozen, SMALL.block_size) == expected
-    # its own head in place of the shared table, which is then only looked up
-    untied = build_model(dataclasses.replace(SMALL, tied_embeddings=False))
-    assert flops_per_token(untied, SMALL.block_size) == flops_per_token(tied, SMALL.block_size)
-    learned = build_model(dataclasses.replace(SMALL, position="learned"))
-    assert flops_per_token(learned, SMALL.block_size) == flops_per_token(tied, SMALL.block_size)
-    wide = build_model(dataclasses.replace(SMALL, head_size=2 * SMALL.head_dim))
-    n_parameters = sum(parameter.numel() for parameter in wide.parameters())
-    assert flops_per_token(wide, SMALL.block_size) == 6 * n_parameters + 2 * attention
+def counted(config: ModelConfig, rank: int = 0) -> int:
+    """FLOPs by the parameters of a model that is built, without tables that are only looked up."""
+    with torch.device("meta"):
+        model = build_model(config)
+        if rank:
+            add_adapters(model, rank)
+    tables = {"position.table"} if config.tied_embeddings else {"position.table", "embed.weight"}
+    weights = sum(
+        (6 if p.requires_grad else 4) * p.numel()
+        for name, p in model.named_parameters()
+        if name not in tables
+    )
+    width = config.n_head * config.head_dim
+    return weights + 12 * config.n_layer * width * config.block_size
+
+
+@pytest.mark.parametrize("preset", DECODERS)
+def test_flops_are_those_of_what_the_model_multiplies(preset: str) -> None:
+    config = DECODERS[preset]
+    assert flops_per_token(config) == pytest.approx(counted(config), rel=0.02)  # without biases
+
+
+def test_flops_follow_the_shape_and_the_adapters() -> None:
+    changes = {"tied_embeddings": False}, {"position": "learned"}, {"head_size": 64}
+    for config in (dataclasses.replace(SMALL, **change) for change in changes):
+        assert flops_per_token(config) == pytest.approx(counted(config), rel=0.02)
+    assert flops_per_token(SMALL, lora=2) == pytest.approx(counted(SMALL, 2), rel=0.02)
+    shorter = flops_per_token(SMALL) - flops_per_token(SMALL, row_tokens=100)
+    assert shorter == 12 * SMALL.n_layer * SMALL.n_embd * (SMALL.block_size - 100)
 
 
 @pytest.mark.parametrize(

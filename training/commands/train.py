@@ -16,8 +16,6 @@ from training.data.encodings import NAMES
 from training.data.sources import OWN, folder_tokenizer
 from training.formats.places import find_files
 from training.jobs.options import (
-    DEFAULT_PRESET,
-    SMALLER_PRESET,
     Text,
     asked_of,
     check_dial,
@@ -30,16 +28,10 @@ from training.machine.progress import waiting
 from training.run.base import shape_of
 from training.run.config import ENCODINGS, TrainConfig
 from training.run.directory import Run, check_free
-from training.run.settings import (
-    UNPLANNED,
-    add_common,
-    goes_on,
-    is_start,
-    read_settings,
-    settings_help,
-)
+from training.run.settings import UNPLANNED, add_common, goes_on, read_settings, settings_help
 
 # A shorter text gets a smaller model: one with more weights than bytes learns it by heart.
+DEFAULT_PRESET, SMALLER_PRESET = "small", "nano"
 SMALLER_PRESET_BYTES = 5_000_000
 SHARDS = (
     "folder to keep the tokenised text in (default: shards/ beside the run); or, without text, a "
@@ -126,12 +118,13 @@ def add_asked(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     stored = sum(file.size for file in find_files(options.text))
-    preset, is_given = preset_for(options, stored), bool(options.preset)
-    if is_start(options) and not goes_on(options):
-        options.preset = preset
+    is_new = not goes_on(options)
+    is_guessed = is_new and is_shape_open(options)
+    if is_guessed:
+        options.preset = preset_of(stored)
     check(options)
-    looked = look_at(options) if options.text and not goes_on(options) else None
-    if looked and preset and not is_given:  # of a PDF, most of what is stored may be no text
+    looked = look_at(options) if options.text and is_new else None
+    if looked and is_guessed:  # of a PDF, most of what is stored may be no text
         options.preset = preset_of(looked.survey.n_bytes)
     with waiting("starting PyTorch"):
         from training.jobs.language import train_language
@@ -153,12 +146,10 @@ def look_at(options: argparse.Namespace) -> Text:
     return text
 
 
-def preset_for(options: argparse.Namespace, n_bytes: int) -> str | None:
-    """Return the preset for this much text, or None if --init or a plan determines the shape."""
+def is_shape_open(options: argparse.Namespace) -> bool:
+    """Return whether neither a preset nor --init nor a plan determines the model's shape."""
     dials = (options.init, options.minutes, options.depth)
-    if options.preset or any(dial is not None for dial in dials):
-        return options.preset
-    return preset_of(n_bytes)
+    return not options.preset and all(dial is None for dial in dials)
 
 
 def preset_of(n_bytes: int) -> str:

@@ -8,17 +8,18 @@ from gptcore.config import TRANSLATORS
 from gptcore.system.command_line import INTERRUPTED
 from training.commands import train
 from training.data.sentence_pairs import check_pairs_file
-from training.jobs.options import DEFAULT_TRANSLATOR, translator_preset
+from training.jobs.options import translator_preset
 from training.machine.progress import waiting
 from training.run.config import TRAININGS
 from training.run.directory import Run, check_free
 from training.run.settings import add_common, goes_on, settings_help
 
 KEPT = train.KEPT
+DEFAULT_PRESET = "translator"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    name = DEFAULT_TRANSLATOR
+    name = DEFAULT_PRESET
     idle = ["lora", "keep", "row_tokens"]
     parser.epilog = settings_help(TRANSLATORS[name], TRAININGS[name], name, idle)
     parser.add_argument(
@@ -32,13 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--validation", type=Path, help="pairs for validation (default: some of the given pairs)"
     )
     parser.add_argument(
-        "--preset", help=f"one of {', '.join(TRANSLATORS)} (default: {DEFAULT_TRANSLATOR})"
+        "--preset", help=f"one of {', '.join(TRANSLATORS)} (default: {DEFAULT_PRESET})"
     )
     add_common(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    options.out = options.out or Path("runs") / (options.preset or DEFAULT_TRANSLATOR)
+    options.out = options.out or Path("runs") / (options.preset or DEFAULT_PRESET)
+    if not goes_on(options):
+        options.preset = options.preset or DEFAULT_PRESET
     check(options)
     with waiting("starting PyTorch"):
         from training.jobs.translation import train_translator

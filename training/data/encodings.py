@@ -11,15 +11,15 @@ vocabulary has the tokens that occur and the 256 single bytes, which can write a
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass
-from threading import Thread
+from functools import partial
 
 import numpy as np
 import tiktoken
 
 from gptcore.checks import UserError, check_choice
 from gptcore.text.tokenizer import Tokenizer
+from training.machine.prefetch import in_thread
 
 NAMES = ("cl100k_base", "r50k_base")
 CACHE = "TIKTOKEN_CACHE_DIR"
@@ -48,18 +48,8 @@ def fetch(name: str) -> tiktoken.Encoding:
     """Return tiktoken's own object; raises TimeoutError after TIMEOUT seconds.
 
     tiktoken downloads without a timeout, so a proxy that never answers would block it for ever.
-    It runs in a daemon thread, which does not keep the process alive.
     """
-    future: Future[tiktoken.Encoding] = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(tiktoken.get_encoding(name))
-        except BaseException as error:
-            future.set_exception(error)
-
-    Thread(target=work, daemon=True).start()
-    return future.result(TIMEOUT)
+    return in_thread(partial(tiktoken.get_encoding, name)).result(TIMEOUT)
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,8 @@ from gptcore.system.files import file_sha256, locked, new_folder, read_sealed, s
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import check_learnable, cut_for, document_text
 from training.data.remote import MANIFEST
-from training.data.shard import ShardWriter
-from training.data.shards import COUNTS, SPLITS, Shards, dtype_of, manifest_of
-from training.data.survey import Survey, Surveyor, validation_limit
-from training.data.tokenising import tokenise
+from training.data.shards import COUNTS, SPLITS, Shards, manifest_of, write_splits
+from training.data.survey import validation_limit
 from training.formats.found import Asked, Document, Item, Skip
 from training.formats.packed import unpacked_size
 from training.formats.places import File
@@ -158,14 +156,8 @@ def write_piece(
     documents: list[Document], number: int, limit: int, tokenizer: Tokenizer, folder: Path
 ) -> dict[str, Any]:
     """Write the shards of a piece; return their names with tokens, and what was counted."""
-    writers = {split: ShardWriter(folder, split, number) for split in SPLITS}
-    surveyor = Surveyor()
-    for made in tokenise(documents, tokenizer, dtype_of(tokenizer)):
-        surveyor.add(made.document)
-        split = "val" if surveyor.numbers[-1] < limit else "train"
-        writers[split].add(made.ids, made.unlearned)
-    splits = {split: writer.finish() for split, writer in writers.items()}
-    found: Survey = surveyor.survey()
+    splits, surveyor = write_splits(documents, tokenizer, limit, folder, number)
+    found = surveyor.survey()
     if found.n_chats:
         check_learnable(tokenizer, folder / "tokenizer")
     return {
@@ -173,9 +165,7 @@ def write_piece(
         "shards": {
             name: split["n_tokens"] for split in splits.values() for name in split["shards"]
         },
-        "n_documents": found.n_documents,
-        "n_bytes": found.n_bytes,
-        "n_chats": found.n_chats,
+        **{name: getattr(found, name) for name in COUNTS},
         "sha256": found.sha256,
     }
 

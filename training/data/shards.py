@@ -14,7 +14,7 @@ manifest.json            counts, and the sha256 of every file and of itself
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ from training.data.remote import MANIFEST, RemoteFolder
 from training.data.shard import Shard, ShardWriter
 from training.data.survey import Survey, Surveyor, survey
 from training.data.tokenising import tokenise
+from training.formats.found import Document
 from training.machine.progress import progress
 
 FORMAT = 1  # format number in the manifest; part of the key of a cache
@@ -214,20 +215,34 @@ def sample_texts(corpus: Corpus, found: Survey) -> Iterator[str]:
 
 def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Path) -> None:
     """Write the shards of a corpus. Raises UserError if it is no longer the surveyed one."""
-    surveyor = Surveyor()
-    writers = {split: ShardWriter(folder, split) for split in SPLITS}
     documents = progress(corpus(), "tokenising", found.n_documents, " documents")
-    for made in tokenise(documents, tokenizer, dtype_of(tokenizer)):
-        surveyor.add(made.document)
-        writer = writers["val" if surveyor.numbers[-1] < found.validation_limit else "train"]
-        writer.add(made.ids, made.unlearned)
+    splits, surveyor = write_splits(documents, tokenizer, found.validation_limit, folder)
     if surveyor.digest.hexdigest() != found.sha256:
         raise UserError("the texts changed while they were read: run the command again")
-    splits = {split: writer.finish() for split, writer in writers.items()}
     files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
     manifest = manifest_of(tokenizer, splits, dict(sorted(files.items())))
     manifest |= {name: getattr(found, name) for name in COUNTS} | {"corpus_sha256": found.sha256}
     (folder / MANIFEST).write_text(sealed(manifest), encoding="utf-8")
+
+
+def write_splits(
+    documents: Iterable[Document],
+    tokenizer: Tokenizer,
+    limit: int,
+    folder: Path,
+    only: int | None = None,
+) -> tuple[dict[str, Any], Surveyor]:
+    """Write the shards of both splits; return what each holds, and the counts of the documents.
+
+    `limit`: documents with a lower document_number are held out. `only`: see ShardWriter.
+    """
+    writers = {split: ShardWriter(folder, split, only) for split in SPLITS}
+    surveyor = Surveyor()
+    for made in tokenise(documents, tokenizer, dtype_of(tokenizer)):
+        surveyor.add(made.document)
+        writer = writers["val" if surveyor.numbers[-1] < limit else "train"]
+        writer.add(made.ids, made.unlearned)
+    return {split: writer.finish() for split, writer in writers.items()}, surveyor
 
 
 def manifest_of(

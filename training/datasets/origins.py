@@ -24,10 +24,10 @@ Derive = Callable[[Document], Iterator[Document]]
 
 @dataclass(frozen=True)
 class Origin:
-    """A publisher's file and the function that parses it (None: the file is plain text)."""
+    """A publisher's file and the function that parses it."""
 
     url: str
-    parse: Parser | None
+    parse: Parser
     sha256: str = ""
 
     @property
@@ -70,7 +70,7 @@ GITHUB = "https://github.com/"
 HUB = "https://huggingface.co/datasets/"
 
 
-def raw(repository: str, commit: str, path: str, parse: Parser | None, sha256: str = "") -> Origin:
+def raw(repository: str, commit: str, path: str, parse: Parser, sha256: str = "") -> Origin:
     url = f"https://raw.githubusercontent.com/{repository}/{commit}/{path}"
     return Origin(url, parse, sha256)
 

@@ -17,9 +17,8 @@ import json
 import random
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from fnmatch import fnmatch
-from itertools import groupby
 from pathlib import Path
 
 import yaml
@@ -42,21 +41,12 @@ JOKE_REQUESTS = (
     "Make me laugh.",
 )
 NO_TOPICS = ("coding", "tech_support", "politics", "gossip", "literature", "swear_words")
-TRIVIA = (
-    "animals", "for-kids", "geography", "general", "science-technology", "world", "history",
-    "literature", "humanities", "people", "brain-teasers",
-)  # fmt: skip
-CHOICE = re.compile(
-    r"\b(these|following|below|true|false|NOT|movie|film|album|song|band|TV|series|show|game|actor|"
-    r"actress|singer|character|episode|novel)\b"
-)
 QUESTION = re.compile(
     r"(what|who|where|when|why|how|which)('s| (is|are|do|does|did|can|could|will|would|was|were|"
     r"should|old|many|much|long)\b)|(is|are|do|does|did|can|could|will|would|should|have|has|was|"
     r"were|am) (i|you|your|he|she|it|we|they|there|this|that|the)\b",
     re.IGNORECASE,
 )
-COFFEE_ORDERS = 200  # conversations taken from each file, because they are much alike
 
 
 def persona(path: Path) -> Chats:
@@ -157,16 +147,8 @@ def aggmgpt(path: Path) -> Chats:
 def instructions(path: Path) -> Chats:
     """LLMs-from-scratch: instruction, input and output."""
     for row in json.loads(path.read_text(encoding="utf-8")):
-        yield [joined(row["instruction"], row["input"]), row["output"]]
-
-
-def seed_tasks(path: Path) -> Chats:
-    """Self-Instruct's seed tasks, without long ones."""
-    for row in json_lines(path):
-        for instance in row["instances"]:
-            question, answer = joined(row["instruction"], instance["input"]), instance["output"]
-            if len(question) + len(answer) <= 2 * SHORT_ANSWER:
-                yield [question, answer]
+        given = f"\n{row['input']}" if row["input"] else ""
+        yield [row["instruction"] + given, row["output"]]
 
 
 def dolly(path: Path) -> Chats:
@@ -201,13 +183,6 @@ def request_joke(joke: str) -> str:
     return JOKE_REQUESTS[document_number(joke) % len(JOKE_REQUESTS)]
 
 
-def topical_chat(path: Path) -> Chats:
-    """Topical-Chat, without the conversations that a speaker rated poor."""
-    for talk in json.loads(path.read_text(encoding="utf-8")).values():
-        if "Poor" not in talk["conversation_rating"].values():
-            yield merged((turn["agent"], turn["message"]) for turn in talk["content"])
-
-
 def self_dialogue(path: Path) -> Chats:
     """What one person wrote for two: without rejected work, one-word lines and repetitions."""
     blocked = {
@@ -230,36 +205,6 @@ def self_dialogue(path: Path) -> Chats:
                 yield [sentence(line) for line in lines]
 
 
-def sgd(path: Path) -> Chats:
-    """Schema-Guided Dialogue: the utterances without the annotations."""
-    for split in ("train", "dev", "test"):
-        for _, text in members(path, f"{split}/dialogues_*.json"):
-            for talk in json.loads(text):
-                yield merged((turn["speaker"], turn["utterance"]) for turn in talk["turns"])
-
-
-def taskmaster(path: Path) -> Chats:
-    """Coffee orders: the first COFFEE_ORDERS conversations of each file."""
-    for talk in json.loads(path.read_text(encoding="utf-8"))[:COFFEE_ORDERS]:
-        turns = talk["utterances"]
-        if turns and turns[0]["speaker"] == "user":
-            yield merged((turn["speaker"], turn["text"].replace("\\r", "")) for turn in turns)
-
-
-def trivia(path: Path) -> Chats:
-    """OpenTriviaQA: questions that are clear without choices, short answers, no pop culture."""
-    for category in TRIVIA:
-        for _, text in members(path, f"categories/{category}"):
-            for block in text.split("#Q ")[1:]:
-                question, _, rest = block.partition("\n^ ")
-                question, answer = " ".join(question.split()), rest.partition("\n")[0].strip()
-                plain = re.match(r"(?:Who|What|Where|When|How)\b", question)
-                if not plain or CHOICE.search(question) or not question.endswith("?"):
-                    continue
-                if len(question) <= 120 and 0 < len(answer.split()) <= 6:
-                    yield [question, sentence(answer)]
-
-
 def gsm8k(path: Path) -> Chats:
     """Grade-school maths: the steps in one paragraph, without calculator annotations."""
     for row in json_lines(path):
@@ -268,24 +213,12 @@ def gsm8k(path: Path) -> Chats:
         yield [row["question"], " ".join([*lines, f"The answer is {result.strip()}."])]
 
 
-def merged(said: Iterable[tuple[str, str]]) -> list[str]:
-    """Merge consecutive messages of a speaker into one turn."""
-    return [
-        " ".join(sentence(text) for _, text in group)
-        for _, group in groupby(said, key=lambda item: item[0])
-    ]
-
-
 def sentence(text: str) -> str:
     """Return a text with a capital letter and a final punctuation mark."""
     text = " ".join(text.split())
     if text and text[-1] not in ".!?\"')":
         text += "?" if QUESTION.match(text) else "."
     return text[:1].upper() + text[1:]
-
-
-def joined(instruction: str, given: str) -> str:
-    return f"{instruction}\n{given}" if given else instruction
 
 
 def json_lines(path: Path) -> Iterator[dict]:

@@ -115,9 +115,6 @@ def read_origin(name: str, origin: Origin, path: Path) -> Iterator[Document]:
 
     Raises UserError if the file has another format than expected.
     """
-    if origin.parse is None:
-        yield from read_documents(find_files([path]))
-        return
     reason = "no document was found in it"
     try:
         for raw in origin.parse(path):

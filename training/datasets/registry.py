@@ -26,7 +26,6 @@ CDLA = "CDLA-Sharing-1.0"
 PREPARED = {
     "chat.jsonl.gz": "da682d0a01a18bb5ee0ef3740381192398d9da62142e459d48af3136347a4bba",
     "text.txt.gz": "3ff63899bf3f4e719188ecc3bd3d30c9f795ddebf7789368ec476419a356b4df",
-    "sales_textbook.txt": "1994f20f5becd3f0b3d7a632e5a68513cc38cf6c9737a9f38243f1b652e962da",
 }
 
 
@@ -129,20 +128,6 @@ DATASETS = {
             ),
         ),
     ),
-    "self-instruct-seed": Dataset(
-        "instructions of many kinds, few and hard",
-        "Apache-2.0",
-        "Self-Instruct, Yizhong Wang and others",
-        GITHUB + "yizhongw/self-instruct",
-        origins=(
-            raw(
-                "yizhongw/self-instruct",
-                "0b26ccaa415992100fa32df62d41b994cf928e23",
-                "data/seed_tasks.jsonl",
-                parsers.seed_tasks,
-            ),
-        ),
-    ),
     "dolly": Dataset(
         "questions and short answers, written by people",
         "CC-BY-SA-3.0",
@@ -179,22 +164,6 @@ DATASETS = {
             ),
         ),
     ),
-    "topical-chat": Dataset(
-        "people's talk about eight topics, full of facts",
-        CDLA,
-        "Topical-Chat, Amazon",
-        GITHUB + "alexa/Topical-Chat",
-        share_alike=True,
-        origins=tuple(
-            raw(
-                "alexa/Topical-Chat",
-                "8a485f76337a40dfab842426caeaa94fd8212db4",
-                f"conversations/{part}.json",
-                parsers.topical_chat,
-            )
-            for part in ("valid_freq", "valid_rare", "test_freq", "test_rare")
-        ),
-    ),
     "self-dialogue": Dataset(
         "talk about films, music and sports, one person for two",
         "BSD-3-Clause",
@@ -208,53 +177,12 @@ DATASETS = {
             ),
         ),
     ),
-    "sgd": Dataset(
-        "polite service talk: booking, finding, paying",
-        "CC-BY-SA-4.0",
-        "Schema-Guided Dialogue, Google Research",
-        GITHUB + "google-research-datasets/dstc8-schema-guided-dialogue",
-        share_alike=True,
-        origins=(
-            archive(
-                "google-research-datasets/dstc8-schema-guided-dialogue",
-                "e852981ae34990f4358979625854259302feaa78",
-                parsers.sgd,
-            ),
-        ),
-    ),
-    "taskmaster4": Dataset(
-        "coffee orders",
-        "CC-BY-4.0",
-        "Taskmaster-4, Bill Byrne and Saravanan Ganesh, Google",
-        GITHUB + "google-research-datasets/Taskmaster",
-        origins=tuple(
-            raw(
-                "google-research-datasets/Taskmaster",
-                "d92cb6af3005f1dc09c39e75e7daf4a04905e00b",
-                f"TM-4-2024/data/data_0{i}.json",
-                parsers.taskmaster,
-            )
-            for i in range(8)
-        ),
-    ),
     "fairytaleqa": Dataset(
         "a passage of a fairy tale, and questions about it",
         "Apache-2.0",
         "FairytaleQA, UC Irvine; tales of Project Gutenberg (public domain)",
         GITHUB + "uci-soe/FairytaleQAData",
         origins=(fairytales(parsers_stories.fairy_tale_questions),),
-    ),
-    "opentrivia": Dataset(
-        "quiz questions and answers, to be known by heart",
-        "CC-BY-SA-4.0",
-        "OpenTriviaQA, uberspot and contributors",
-        GITHUB + "uberspot/OpenTriviaQA",
-        share_alike=True,
-        origins=(
-            archive(
-                "uberspot/OpenTriviaQA", "dd31530bfbb19f9505b160b89c9df4b1127e3c70", parsers.trivia
-            ),
-        ),
     ),
     "gsm8k": Dataset(
         "word problems with their steps; too hard for small models",
@@ -297,22 +225,6 @@ DATASETS = {
             fairytales(parsers_stories.fairy_tales),
         ),
         prepared="text.txt.gz",
-    ),
-    "sales-textbook": Dataset(
-        "a textbook of selling, for tests; never for weights that are given away",
-        "unknown",
-        "sales-textbook_for_convincing_and_selling, goendalf666",
-        HUB + "goendalf666/sales-textbook_for_convincing_and_selling",
-        origins=(
-            raw(
-                "waylandzhang/Transformer-from-scratch",
-                "def96882f9d009cd704e3db9e6e119e89e00352b",
-                "data/sales_textbook.txt",
-                None,
-                PREPARED["sales_textbook.txt"],
-            ),
-        ),
-        prepared="sales_textbook.txt",
     ),
 }
 

@@ -1,9 +1,9 @@
-"""Mixes the weights that a training began with into those that it ended with.
+"""Trains, and mixes the weights that the training began with into those that it ended with.
 
 What the training made the model forget comes back, and what it taught stays (WiSE-FT, arXiv
 2109.01903).
 
->>> keep_before(train(run, task, initial), run, task, initial)           # doctest: +SKIP
+>>> summary = train_and_keep(run, task, initial)                     # doctest: +SKIP
 """
 
 import math
@@ -12,20 +12,31 @@ from typing import Any
 from gptcore.checks import UserError
 from gptcore.nn.checkpoint import Checkpoint, Tensors, save_checkpoint
 from gptcore.system.files import write_json
+from training.loop import train
 from training.machine.devices import autocast
 from training.machine.progress import waiting
-from training.plan.pilot import fresh_state
-from training.report.recorders import Samples
 from training.report.report import write_report
 from training.run.base import first_weights
-from training.run.directory import Run
-from training.state import State
+from training.run.directory import Run, Samples
+from training.state import State, fresh_state
 from training.tasks.language import LanguageModelling
 
 # Nats per token by which mixing may raise the loss of each kind of text. Answers that are known by
 # heart fail long before held-out text would tell (docs/log.md).
 MOST_COST = {"held-out": 0.03, "training": 0.003}
 SHARES = (1.0, 0.5, 0.25)  # of `keep`: less is mixed in where all of it would cost too much
+
+
+def train_and_keep(
+    run: Run, task: LanguageModelling, initial: Tensors | None = None, resume: bool = False
+) -> dict[str, Any] | None:
+    """Train, mix in the initial weights, and return the summary; None if the run was paused.
+
+    To resume a run that was stopped between the two is to mix. For the arguments see train.
+    """
+    is_trained = resume and run.is_complete and not run.is_settled
+    summary = run.summary() if is_trained else train(run, task, initial, resume)
+    return keep_before(summary, run, task, initial)
 
 
 def keep_before(

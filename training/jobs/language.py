@@ -13,26 +13,18 @@ from training.data.shards import CACHE, Shards
 from training.data.sources import OWN, SHARDS, finished_shards, name_of, run_data_of, shards_of
 from training.evaluation.validation import beginning, questions
 from training.formats.places import find_files
-from training.jobs.keeping import keep_before
+from training.jobs.keeping import train_and_keep
 from training.jobs.options import Text, read_text, settings_of, tokenised
 from training.jobs.telling import tell
 from training.look.samples import shortened
-from training.loop import train
 from training.machine.processes import World, join
-from training.plan.given import Given, as_begun
+from training.plan.given import Given
+from training.plan.plan import Plan
 from training.plan.planner import Planner
 from training.run.base import frozen_weights, open_base
 from training.run.directory import Run, check_free, locked_run, say_next
-from training.run.facts import RunData
-from training.run.settings import (
-    check_same,
-    describe,
-    fixed_options,
-    goes_on,
-    going_on,
-    names_of,
-    read_settings,
-)
+from training.run.facts import Base, RunData
+from training.run.settings import describe, fixed_options, goes_on, names_of, resumed
 from training.tasks.language import LanguageModelling
 
 
@@ -54,69 +46,59 @@ def train_language(options: argparse.Namespace, looked: Text | None) -> dict[str
 
 
 def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
-    """Resume a run. Raises UserError if other options differ from those of its start."""
-    run = Run.load(options.out)
-    if options.init or options.preset:
-        model, training, _ = settings_of(options)
-    else:
-        model, training = read_settings(options.set, run.model, run.train)
-    chosen = names_of(options.set)
-    if options.minutes:
-        chosen -= {"decay_share"}  # the clock may have changed it
-    training = as_begun(training, chosen, run)
+    """Resume a run. Raises UserError if given options differ from those of its start."""
     fixed = fixed_options(options)
     if options.text:
         fixed["source"] = name_of(find_files(options.text))
-    check_same(run, model, training, **fixed)
-    run = going_on(run, training)
+    run = resumed(Run.load(options.out), options.set, fixed)
     shards = world.in_turns(lambda: shards_of(run))
     task = LanguageModelling(run, shards, world)
-    is_trained = bool(run.summary()) and not run.is_settled  # stopped between training and mixing
-    frozen = frozen_weights(run)
-    summary = run.summary() if is_trained else train(run, task, frozen, resume=True, world=world)
-    return keep_before(summary, run, task)
+    return train_and_keep(run, task, frozen_weights(run), resume=True)
 
 
 def start(options: argparse.Namespace, looked: Text | None, world: World) -> dict[str, Any] | None:
-    settings, encoding = open_settings(options, looked.seconds if looked else 0.0, world)
+    """Plan a training, say what it will be, and train unless only the plan is asked for."""
+    planner, encoding = open_planner(options, looked.seconds if looked else 0.0, world)
     initial, base = open_base(options.init) if options.init else (None, None)
-    has_file = not base or bool(base.sha256)  # the weights that a run of adapters makes have none
-    if not has_file:
+    if base and not base.sha256:
         tell_without_file(options)
-    shards, data = open_text(options, looked, settings, encoding, world)
-    plan = settings.plan(shards)
-    training = plan.training
-    if not has_file:
-        training = dataclasses.replace(training, keep=0.0)
-    data = dataclasses.replace(
-        data,
-        expected_bits_per_byte=plan.expected_bits_per_byte,
-        planned_steps=plan.training.steps,
-    )
-    if data.chat and not data.datasets:
-        split = "train" if data.few_held_out else "val"
-        examples = questions(Rows(shards, split, plan.training.row_length(plan.model.block_size)))
-        data = dataclasses.replace(data, examples=examples)
-    run = Run(
-        plan.model, training, data, plan.clock, fixed_options(options), base, path=options.out
-    )
+    shards, data = open_text(options, looked, planner, encoding, world)
+    plan = planner.plan(shards)
+    run = new_run(options, plan, shards, data, base)
     task = LanguageModelling(run, shards, world)
     if world.is_first:
         tell(run, task, plan.step_s, plan.seconds, plan.expectation)
         if len(task.val_rows.packing(0).starts) == 1:
             begins = shortened(beginning(task.val_rows))
             print(f"note: one document is held out to measure on, and is not learned: {begins}")
+        if options.verbose and isinstance(planner, Planner):
+            print(plan.table())
         if options.verbose:
-            if isinstance(settings, Planner):
-                print(plan.table())
             print(describe(run.model, run.train))
-    if options.plan:
-        return {}
-    return keep_before(train(run, task, initial, world=world), run, task, initial)
+    return {} if options.plan else train_and_keep(run, task, initial)
+
+
+def new_run(
+    options: argparse.Namespace, plan: Plan, shards: Shards, data: RunData, base: Base | None
+) -> Run:
+    """Return the run of a plan, with what it expects and what a person may ask the model."""
+    training, expected = plan.training, plan.expected_bits_per_byte
+    data = dataclasses.replace(data, expected_bits_per_byte=expected, planned_steps=training.steps)
+    if data.chat and not data.datasets:
+        split = "train" if data.few_held_out else "val"
+        rows = Rows(shards, split, training.row_length(plan.model.block_size))
+        data = dataclasses.replace(data, examples=questions(rows))
+    if base and not base.sha256:
+        training = dataclasses.replace(training, keep=0.0)
+    fixed = fixed_options(options)
+    return Run(plan.model, training, data, plan.clock, fixed, base, path=options.out)
 
 
 def tell_without_file(options: argparse.Namespace) -> None:
-    """Print what needs initial weights in a file; raise UserError if the user asked for it."""
+    """Say what is not done, as the weights of a run of adapters are in no file.
+
+    Raises UserError if the user asked for it.
+    """
     why = (
         "weights in a file, but --init names a run of adapters: export that run, and name the "
         "model folder"
@@ -130,7 +112,7 @@ def tell_without_file(options: argparse.Namespace) -> None:
         print(f"note: none of the weights before is mixed in, as that needs {why}")
 
 
-def open_settings(
+def open_planner(
     options: argparse.Namespace, looked_s: float, world: World
 ) -> tuple[Planner | Given, str]:
     """Return what plans the settings, and the tokenizer's name. Raises UserError."""
@@ -148,7 +130,7 @@ def open_settings(
 def open_text(
     options: argparse.Namespace,
     looked: Text | None,
-    settings: Planner | Given,
+    planner: Planner | Given,
     encoding: str,
     world: World,
 ) -> tuple[Shards, RunData]:
@@ -158,8 +140,8 @@ def open_text(
         cache = options.out / CACHE
         shards = world.in_turns(lambda: finished_shards(where, cache, wanted))
         return shards, run_data_of(shards, where)
-    text = looked or read_text(options, settings.seed, world.is_first)
-    model = settings.shape(text.survey)
+    text = looked or read_text(options, planner.seed, world.is_first)
+    model = planner.shape(text.survey)
     folder = options.out.parent / SHARDS
     shards = world.in_turns(lambda: tokenised(options, text, folder, model, encoding))
     return shards, run_data_of(shards, text.source, text.datasets)

@@ -35,7 +35,6 @@ from training.run.base import shape_of
 from training.run.config import ADAPTERS, ENCODINGS, FINE_TUNING, TRAININGS, TrainConfig
 from training.run.settings import check_row, goes_on, names_of, read_settings
 
-DEFAULT_PRESET, SMALLER_PRESET, DEFAULT_TRANSLATOR = "small", "nano", "translator"
 MIN_MINUTES, MAX_MINUTES = 0.05, 60_000.0
 MIN_BYTES = 1000  # smallest text to plan for
 
@@ -45,7 +44,7 @@ def from_preset(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, 
 
     Raises UserError for an unknown preset or a bad setting.
     """
-    preset = options.preset or DEFAULT_PRESET
+    preset = options.preset
     if preset in TRANSLATORS:
         raise UserError(f"preset {preset} is for translators: use python -m training translate")
     check_choice("preset", preset, DECODERS)
@@ -113,11 +112,11 @@ def check_dial(options: argparse.Namespace) -> None:
 
 def translator_preset(options: argparse.Namespace) -> tuple[Seq2SeqConfig, TrainConfig]:
     """Return a translator's model and training settings. Raises UserError for a bad option."""
-    preset = options.preset or DEFAULT_TRANSLATOR
-    check_choice("preset of a translator", preset, TRANSLATORS)
+    check_choice("preset of a translator", options.preset, TRANSLATORS)
     if "keep" in names_of(options.set):
         raise UserError("keep is for language models, which --init begins with: drop --set keep")
-    return read_settings(options.set, TRANSLATORS[preset], TRAININGS[preset])
+    preset = TRANSLATORS[options.preset], TRAININGS[options.preset]
+    return read_settings(options.set, *preset)
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,13 @@ from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import Rows
 from training.data.shards import Shards, prepare
 from training.data.sources import SHARDS, run_data_of, shards_of
-from training.jobs.keeping import keep_before
+from training.jobs.keeping import train_and_keep
 from training.jobs.stages import Stage, mixed
-from training.loop import train
 from training.machine.processes import World, join
 from training.run.base import open_base, shape_of
 from training.run.directory import Run, begun, check_free, locked_run, say_next
 from training.run.facts import Base
-from training.run.settings import describe, differs, going_on
+from training.run.settings import describe, differs, with_free
 from training.tasks.language import LanguageModelling
 
 # Share of held-out documents. It is the same in every stage, so that no stage measures on
@@ -87,17 +86,15 @@ def run_stage(
         run = new_run(stage, path, shards, before)
         print(describe(run.model, run.train))
         task = LanguageModelling(run, shards, world)
-        weights = before.weights if before else None
-        return keep_before(train(run, task, weights, world=world), run, task, weights)
+        return train_and_keep(run, task, before.weights if before else None)
     run = Run.load(path)
     check_unchanged(stage, run, before)
     if run.is_settled:
         print(f"complete, in {path}")
         return run.summary()
-    run = going_on(run, stage.training)
+    run = with_free(run, stage.training)
     task = LanguageModelling(run, world.in_turns(lambda: shards_of(run)), world)
-    found = run.summary() or train(run, task, resume=True, world=world)
-    return keep_before(found, run, task)
+    return train_and_keep(run, task, resume=True)
 
 
 def make_shards(stage: Stage, out: Path, data_dir: Path | None, before: Before | None) -> Shards:

@@ -24,21 +24,13 @@ from training.jobs.options import translator_preset
 from training.jobs.telling import tell
 from training.loop import train
 from training.machine.processes import World, join
-from training.plan.given import as_begun, fitted
+from training.plan.given import fitted
 from training.plan.pilot import measured_times
 from training.plan.scaling import MANY_EPOCHS
 from training.run.config import TrainConfig
 from training.run.directory import Run, check_free, locked_run, say_next
 from training.run.facts import RunData
-from training.run.settings import (
-    check_same,
-    describe,
-    fixed_options,
-    goes_on,
-    going_on,
-    names_of,
-    read_settings,
-)
+from training.run.settings import describe, fixed_options, goes_on, names_of, resumed
 from training.tasks.translation import TranslationTask
 
 
@@ -58,20 +50,12 @@ def train_translator(options: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
-    """Resume a run. Raises UserError if other options differ from those of its start."""
-    run = Run.load(options.out)
-    model, training = (
-        translator_preset(options)
-        if options.preset
-        else read_settings(options.set, run.model, run.train)
-    )
+    """Resume a run. Raises UserError if given options differ from those of its start."""
     fixed = fixed_options(options)
     if options.pairs:
         fixed["source"] = source_of(options)
-    training = as_begun(training, names_of(options.set), run)
-    check_same(run, model, training, **fixed)
-    run = going_on(run, training)
-    return train(run, open_task(run, world), resume=True, world=world)
+    run = resumed(Run.load(options.out), options.set, fixed)
+    return train(run, open_task(run, world), resume=True)
 
 
 def source_of(options: argparse.Namespace) -> str:
@@ -82,17 +66,8 @@ def source_of(options: argparse.Namespace) -> str:
 def start(
     options: argparse.Namespace, model: Seq2SeqConfig, training: TrainConfig, world: World
 ) -> dict[str, Any] | None:
-    pairs = read_pairs(options.pairs, options.reverse)
-    if options.validation:
-        held_out = read_pairs(options.validation, options.reverse)
-        known = {source for source, _ in held_out}  # with any target
-        pairs = [pair for pair in pairs if pair[0] not in known]
-        if not pairs:
-            raise UserError(
-                "--validation holds the sources of all pairs: no pair is left to train on"
-            )
-    else:
-        pairs, held_out = split_pairs(pairs)
+    """Train the tokenizers, say what the training will be, and train."""
+    pairs, held_out = open_pairs(options)
     source_tokenizer, tokenizer = train_tokenizers(pairs, model)
     model = dataclasses.replace(
         model, source_vocab_size=source_tokenizer.vocab_size, vocab_size=tokenizer.vocab_size
@@ -128,7 +103,20 @@ def start(
         tell(run, task, step_s, seconds, "unknown, as no rule predicts it yet")
         if options.verbose:
             print(describe(model, training))
-    return train(run, task, world=world)
+    return train(run, task)
+
+
+def open_pairs(options: argparse.Namespace) -> tuple[list[Pair], list[Pair]]:
+    """Return the pairs to train on and those to measure on. Raises UserError if there are none."""
+    pairs = read_pairs(options.pairs, options.reverse)
+    if not options.validation:
+        return split_pairs(pairs)
+    held_out = read_pairs(options.validation, options.reverse)
+    known = {source for source, _ in held_out}  # with any target
+    pairs = [pair for pair in pairs if pair[0] not in known]
+    if not pairs:
+        raise UserError("--validation holds the sources of all pairs: no pair is left to train on")
+    return pairs, held_out
 
 
 def train_tokenizers(pairs: list[Pair], model: Seq2SeqConfig) -> tuple[Tokenizer, Tokenizer]:

@@ -15,7 +15,7 @@ from torch import nn
 
 from gptcore.nn.fast import use_fast_attention
 from gptcore.nn.gpt import GPT
-from training.machine.flops import flops_per_token
+from training.machine.flops import utilisation
 from training.machine.processes import World
 
 # FLOPs from which a run on the CPU is compiled. On two cores (500 GFLOPS), compiling takes half
@@ -92,21 +92,17 @@ def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16)
 
 
-def speed_up(
-    model: nn.Module, compile: str, device: torch.device, n_tokens: int, row_tokens: int
-) -> bool:
+def speed_up(model: nn.Module, compile: str, device: torch.device, flops: float) -> bool:
     """Use fast attention and compiled blocks where they help; return whether it compiled them.
 
-    `compile`: "on", "off" or "auto", which compiles if training on `n_tokens` tokens saves more
-    time than the compilation takes. `row_tokens`: those of a row. The results equal the plain
-    model's up to rounding.
+    `compile`: "on", "off" or "auto", which compiles if a training of so many FLOPs saves more time
+    than the compilation takes. The results equal the plain model's up to rounding.
     """
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")  # TF32 for products outside autocast
     if not isinstance(model, GPT):
         return False  # a translator's batches differ in length: each length would be recompiled
     use_fast_attention(model, device)
-    flops = flops_per_token(model, row_tokens) * n_tokens
     worth_it = device.type == "cuda" or flops > LONG_RUN
     if compile == "off" or (compile == "auto" and not worth_it):
         return False
@@ -129,3 +125,16 @@ def only_in_training(block: nn.Module, fast: Callable[..., Any]) -> None:
     """
     plain = block.forward
     block.forward = lambda *inputs: (fast if block.training else plain)(*inputs)
+
+
+def gpu_figures(device: torch.device, flops_per_s: float | None) -> dict[str, float]:
+    """Return a GPU's figures for a log line: peak memory in bytes, and the MFU.
+
+    It is left out if the FLOPs or the card's peak are unknown. On a CPU the result is empty.
+    """
+    if device.type != "cuda":
+        return {}
+    figures: dict[str, float] = {"peak_memory": torch.cuda.max_memory_allocated(device)}
+    if flops_per_s and (share := utilisation(flops_per_s, torch.cuda.get_device_name(device))):
+        figures["mfu"] = round(share, 4)
+    return figures

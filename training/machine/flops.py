@@ -1,19 +1,17 @@
-"""Model FLOPs utilisation (MFU), as defined in PaLM (arXiv 2204.02311, appendix B).
+"""FLOPs of a training, by the shape of its model, and the share of a GPU's peak (MFU).
+
+MFU is model FLOPs utilisation, as defined in PaLM (arXiv 2204.02311, appendix B).
 
 >>> from gptcore.config import PRESETS
->>> from gptcore.nn import build_model
->>> flops_per_token(build_model(PRESETS["nano"]), row_tokens=512)
-9149184
+>>> flops_per_token(PRESETS["nano"])
+9142272
 >>> peak_flops("NVIDIA H100 80GB HBM3") / 1e12
 989.0
 """
 
 import re
 
-import torch
-from torch import nn
-
-from gptcore.nn.gpt import GPT
+from gptcore.config import ModelConfig
 
 # Peak TFLOPS of dense bfloat16 with fp32 accumulation, from the makers' data sheets.
 PEAKS = {
@@ -38,22 +36,44 @@ PEAKS = {
 VARIANTS = re.compile(r"\b(Laptop|Mobile|MIG|Ti|SUPER|D)\b")
 
 
-def flops_per_token(model: GPT, row_tokens: int) -> int:
-    """Return the FLOPs of one token's forward and backward pass in a row: 6 N + 4 M + 12 L H Q T.
+def flops_per_token(model: ModelConfig, row_tokens: int = 0, lora: int = 0) -> int:
+    """Return the FLOPs of one token's forward and backward pass in a row: 6 N + 12 L H Q T.
 
-    N is the number of parameters that are trained, M of those that are frozen, which need no
-    gradient, without tables that are only looked up; a tied embedding is also the output head, so
-    it counts. L: layers, H: heads, Q: their size, T: row_tokens. The head counts at every position,
-    though a step computes it only where something is learned.
+    N is the number of parameters, L of layers, H of heads, Q their size, T row_tokens (0: the
+    context). Beside adapters of rank `lora` the parameters are frozen and need no gradient: 4 N,
+    and 6 for each of the adapters'. The head counts at every position, though a step computes it
+    only where something is learned.
     """
-    config = model.config
-    looked_up = [] if config.tied_embeddings else [model.embed.weight]
-    if config.position == "learned":
-        looked_up.append(model.position.table)
-    left_out = {id(table) for table in looked_up}
-    multiplied = (p for p in model.parameters() if id(p) not in left_out)
-    weights = sum((6 if p.requires_grad else 4) * p.numel() for p in multiplied)
-    return weights + 12 * config.n_layer * config.n_head * config.head_dim * row_tokens
+    width = model.n_head * model.head_dim
+    attention = 12 * model.n_layer * width * (row_tokens or model.block_size)
+    if lora:
+        adapters = lora * sum(rows + columns for rows, columns in matrices(model))
+        return 4 * parameters(model) + 6 * adapters + attention
+    return 6 * parameters(model) + attention
+
+
+def parameters(model: ModelConfig) -> int:
+    """Return the number of parameters in matrices; of embedding and head, one counts."""
+    return sum(rows * columns for rows, columns in matrices(model)) + (
+        model.vocab_size * model.n_embd
+    )
+
+
+def matrices(model: ModelConfig) -> list[tuple[int, int]]:
+    """Return the shapes of the blocks' matrices, which Muon updates."""
+    C, q, kv = model.n_embd, model.n_head * model.head_dim, model.n_kv_head * model.head_dim
+    n_up = 2 if model.feed_forward == "swiglu" else 1  # it has a gate
+    block = [(C, q), (C, kv), (C, kv), (q, C), *[(C, model.n_inner)] * n_up, (model.n_inner, C)]
+    return block * model.n_layer
+
+
+def update_flops(model: ModelConfig) -> float:
+    """Return the FLOPs of Muon's update: three matrix products in each of four rounds.
+
+    Two products are of the matrix (m, n) with (m, m), one of (m, m) with itself; m is the
+    shorter side.
+    """
+    return sum(4 * (4 * max(m) * min(m) ** 2 + 2 * min(m) ** 3) for m in matrices(model))
 
 
 def peak_flops(device_name: str) -> float | None:
@@ -68,20 +88,3 @@ def utilisation(flops_per_s: float, device_name: str) -> float | None:
     """Return the MFU, a share of the card's peak from 0 to 1, or None if the peak is unknown."""
     peak = peak_flops(device_name)
     return flops_per_s / peak if peak else None
-
-
-def gpu_figures(
-    model: nn.Module, row_tokens: int, tokens_per_s: float, device: torch.device
-) -> dict[str, float]:
-    """Return a GPU's figures for a log line: peak memory in bytes, and the MFU of a decoder.
-
-    The result is empty on a CPU.
-    """
-    if device.type != "cuda":
-        return {}
-    figures: dict[str, float] = {"peak_memory": torch.cuda.max_memory_allocated(device)}
-    if isinstance(model, GPT):
-        flops_per_s = flops_per_token(model, row_tokens) * tokens_per_s
-        share = utilisation(flops_per_s, torch.cuda.get_device_name(device))
-        figures |= {} if share is None else {"mfu": round(share, 4)}
-    return figures

@@ -1,4 +1,4 @@
-"""The next batch, made while a GPU computes.
+"""Work in a thread: the next batch, made while a GPU computes.
 
 >>> batches = Prefetch(lambda step: f"batch {step}")
 >>> batches(7), batches(8)
@@ -9,6 +9,7 @@ The GPU would wait for its batch otherwise. A CPU gains nothing: it has the same
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from threading import Thread
 from typing import Generic, TypeVar
 
@@ -29,13 +30,18 @@ class Prefetch(Generic[T]):
         return made
 
     def begin(self, step: int) -> "Future[T]":
-        future: Future[T] = Future()
+        return in_thread(partial(self.make, step))
 
-        def fill() -> None:
-            try:
-                future.set_result(self.make(step))
-            except BaseException as error:
-                future.set_exception(error)
 
-        Thread(target=fill, daemon=True).start()  # a daemon does not delay the program's end
-        return future
+def in_thread(make: Callable[[], T]) -> "Future[T]":
+    """Return the future result of `make`, which a thread calls that delays no program's end."""
+    future: Future[T] = Future()
+
+    def fill() -> None:
+        try:
+            future.set_result(make())
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=fill, daemon=True).start()
+    return future

@@ -29,7 +29,6 @@ from training.plan.plan import BEYOND, EVALUATIONS, MIN_STEPS, Plan, divided
 from training.plan.scaling import MANY_EPOCHS, most_epochs
 from training.run.clock import Clock
 from training.run.config import TrainConfig
-from training.run.directory import Run
 from training.state import held_bytes
 
 # Most passes over a text, and the steps for which a small one is read more often, up to MANY_EPOCHS
@@ -40,18 +39,6 @@ PILOTED_S = 60.0  # for a shorter training only the time is predicted
 SHORT_ROW = 512  # tokens; shorter rows gain nothing
 MIN_STEPS_PER_EPOCH = 4  # a small text gets a smaller batch
 MAX_RATE = 0.1  # the largest learning rate of any preset or plan is 0.02
-FITTED = (
-    "keep",
-    "steps",
-    "batch_size",
-    "micro_batch_size",
-    "row_tokens",
-    "warmup_steps",
-    "decay_share",
-    "log_every",
-    "eval_every",
-    "save_every",
-)
 
 
 class Given:
@@ -148,12 +135,6 @@ def in_time(plan: Plan, seconds: float, n_rows: int, chosen: Collection[str]) ->
     training = fitted(fewer, n_rows, chosen, MANY_EPOCHS, evaluations=evaluations)
     clock = Clock(seconds, plan.evaluation_s / plan.step_s, enough)
     return dataclasses.replace(plan, training=training, clock=clock)
-
-
-def as_begun(training: TrainConfig, chosen: Collection[str], run: Run) -> TrainConfig:
-    """Return the settings as they were fitted when the run began."""
-    begun = {name: getattr(run.train, name) for name in FITTED if name not in chosen}
-    return dataclasses.replace(training, **begun)
 
 
 def fitted_row(shards: Shards, block_size: int) -> int:

@@ -15,13 +15,12 @@ from typing import Any
 import torch
 
 from gptcore.config import ModelConfig
-from gptcore.nn.checkpoint import Tensors
 from gptcore.nn.gpt import GPT, whole_sequence
 from training.data.shards import Shards
 from training.data.survey import MAX_VALIDATION_BYTES, VALIDATION_SHARE
 from training.evaluation.validation import evaluate
 from training.machine.devices import autocast
-from training.machine.malloc import keep_freed_memory
+from training.machine.flops import flops_per_token, update_flops
 from training.machine.processes import World
 from training.machine.progress import progress, waiting
 from training.plan.scaling import (
@@ -31,14 +30,12 @@ from training.plan.scaling import (
     effective_bytes,
     expected_bits_per_byte,
     model_at,
-    pass_flops,
     settings_at,
-    update_flops,
 )
 from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.run.facts import RunData
-from training.state import State, build_state
+from training.state import fresh_state
 from training.step import step
 from training.tasks.language import TRAIN_SAMPLE_TOKENS, LanguageModelling
 from training.tasks.translation import TranslationTask
@@ -49,7 +46,6 @@ PILOT_TOKENS = 10_000  # fewest training tokens of the pilot run
 MEASURED_TOKENS = 2048  # tokens per step of a speed measurement
 EVALUATED_ROWS = 64  # most held-out rows measured after a pilot run
 SAMPLES_S = 0.3  # estimated seconds per layer for an evaluation's samples, plots and checkpoint
-NO_DATA = RunData("", chat=False, n_bytes=0)  # for runs that write nothing
 
 
 class Speed:
@@ -61,20 +57,18 @@ class Speed:
 
     def step_seconds(self, depth: int, model: ModelConfig, batch_size: int) -> float:
         """Return the expected seconds of a step; `batch_size` is in sequences."""
-        tokens = batch_size * model.block_size
-        return tokens * pass_flops(model) / between(self.passes, depth) + update_flops(
-            model
-        ) / between(self.updates, depth)
+        passing = batch_size * model.block_size * flops_per_token(model)
+        passing_s = passing / between(self.passes, depth)
+        return passing_s + update_flops(model) / between(self.updates, depth)
 
     def tokens(self, depth: int, facts: Facts, seconds: float) -> float:
         """Return how many tokens a training of this depth reads in `seconds`."""
-        return seconds * between(self.passes, depth) / pass_flops(model_at(depth, facts))
+        return seconds * between(self.passes, depth) / flops_per_token(model_at(depth, facts))
 
     def evaluation_seconds(self, depth: int, model: ModelConfig, n_tokens: float) -> float:
         """Return the expected seconds of an evaluation of n_tokens tokens."""
-        return SAMPLES_S * (1 + model.n_layer) + n_tokens * pass_flops(model) / 3 / between(
-            self.passes, depth
-        )
+        forward = n_tokens * flops_per_token(model) / 3
+        return SAMPLES_S * (1 + model.n_layer) + forward / between(self.passes, depth)
 
     @waiting("measuring the speed of this machine")
     def measure(
@@ -115,23 +109,9 @@ class Speed:
         # Leave out the first step, which allocates memory. Take the mean of the others rather than
         # the best, because a busy machine stays busy.
         n = len(passes) - 1
-        self.passes[depth] = n * batch_size * model.block_size * pass_flops(model) / sum(passes[1:])
+        passed_flops = batch_size * model.block_size * flops_per_token(model)
+        self.passes[depth] = n * passed_flops / sum(passes[1:])
         self.updates[depth] = n * update_flops(model) / max(sum(updates[1:]), 1e-9)
-
-
-def fresh_state(
-    model: ModelConfig,
-    training: TrainConfig,
-    world: World = World(),
-    initial: Tensors | None = None,
-) -> State:
-    """Return a new state without compilation, which pays off in long runs only.
-
-    All processes of `world` must call it. `initial`: its weights; None: random ones.
-    """
-    keep_freed_memory()
-    run = Run(model, dataclasses.replace(training, compile="off"), NO_DATA, path=Path())
-    return build_state(run, world, initial=initial)[1]
 
 
 def measured_times(task: TranslationTask, run: Run) -> tuple[float, float]:
@@ -164,7 +144,8 @@ def between(measured: dict[int, float], depth: int) -> float:
 
 def pilot_bits_per_byte(shards: Shards, model: ModelConfig, training: TrainConfig) -> float:
     """Train a small model and return the bits per byte of a part of the held-out text."""
-    task = LanguageModelling(Run(model, training, NO_DATA, path=Path()), shards)
+    run = Run(model, training, RunData("", chat=False, n_bytes=0), path=Path())  # writes nothing
+    task = LanguageModelling(run, shards)
     state = fresh_state(model, training)
     for _ in progress(range(training.steps), "a pilot run, to predict the loss", leave=False):
         step(state, task.batch(state.step), task.logits, training)

@@ -8,12 +8,12 @@ import math
 from dataclasses import dataclass
 
 from gptcore.config import ModelConfig
+from training.machine.flops import parameters
 from training.plan.scaling import (
     LEAST_BYTES,
     PARAMETERS_PER_BYTE,
     Facts,
     expected_bits_per_byte,
-    parameters,
 )
 from training.run.clock import Clock
 from training.run.config import TrainConfig

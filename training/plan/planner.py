@@ -18,10 +18,8 @@ from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.text.tokenizer import Tokenizer
 from training.data.shards import Shards
-from training.data.survey import (
-    Survey,
-    bytes_per_token,
-)
+from training.data.survey import Survey, bytes_per_token
+from training.machine.flops import parameters
 from training.plan.pilot import (
     PILOT_DEPTH,
     Speed,
@@ -39,7 +37,6 @@ from training.plan.scaling import (
     Facts,
     model_at,
     most_epochs,
-    parameters,
     settings_at,
     vocabulary,
 )

@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 
 from gptcore.config import ModelConfig
+from training.machine.flops import parameters
 from training.run.config import TrainConfig
 from training.run.settings import UNPLANNED, names_of, read_settings
 
@@ -163,39 +164,6 @@ def training_at(
         eval_every=evaluate_every,
         save_every=evaluate_every,
     )
-
-
-def parameters(model: ModelConfig) -> int:
-    """Return the number of parameters in matrices; of embedding and head, one counts."""
-    return sum(rows * columns for rows, columns in matrices(model)) + (
-        model.vocab_size * model.n_embd
-    )
-
-
-def matrices(model: ModelConfig) -> list[tuple[int, int]]:
-    """Return the shapes of the blocks' matrices, which Muon updates."""
-    C, q, kv = model.n_embd, model.n_head * model.head_dim, model.n_kv_head * model.head_dim
-    n_up = 2 if model.feed_forward == "swiglu" else 1  # it has a gate
-    block = [(C, q), (C, kv), (C, kv), (q, C), *[(C, model.n_inner)] * n_up, (model.n_inner, C)]
-    return block * model.n_layer
-
-
-def pass_flops(model: ModelConfig) -> float:
-    """Return the FLOPs of one token's forward and backward pass (arXiv 2204.02311, appendix B).
-
-    training/machine/flops.py counts those of a model that is built, which would load torch here.
-    """
-    width = model.n_head * model.head_dim
-    return 6 * parameters(model) + 12 * model.n_layer * width * model.block_size
-
-
-def update_flops(model: ModelConfig) -> float:
-    """Return the FLOPs of Muon's update: three matrix products in each of four rounds.
-
-    Two products are of the matrix (m, n) with (m, m), one of (m, m) with itself; m is the
-    shorter side.
-    """
-    return sum(4 * (4 * max(m) * min(m) ** 2 + 2 * min(m) ** 3) for m in matrices(model))
 
 
 def expected_bits_per_byte(facts: Facts, model: ModelConfig, tokens: float) -> float:

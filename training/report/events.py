@@ -9,6 +9,7 @@
 from pathlib import Path
 
 from gptcore.checks import UserError
+from training.run.directory import Samples
 
 
 class Events:
@@ -34,7 +35,7 @@ class Events:
             self.writer.add_scalar(name, value, step)
         self.writer.flush()  # keep the values even if the run is killed
 
-    def samples(self, step: int, samples: list[tuple[str, str]]) -> None:
+    def samples(self, step: int, samples: Samples) -> None:
         # TensorBoard renders Markdown, which shows indented text unchanged.
         texts = [f"{prompt}{text}".replace("\n", "\n    ") for prompt, text in samples]
         self.writer.add_text("samples", "\n\n---\n\n".join(f"    {t}" for t in texts), step)

@@ -13,6 +13,7 @@ import numpy as np
 from gptcore.config import Seq2SeqConfig
 from gptcore.system.wording import duration, two_digits
 from training.report.history import History
+from training.run.directory import Samples
 
 RISE = 1.01  # of the held-out loss over its minimum; less is chance
 FALL = 0.98  # of the held-out loss in the last quarter of the steps; more is the end of learning
@@ -175,7 +176,7 @@ def or_init(history: History) -> str:
     return ", or a start that knows more: --init models/default" if helps else ""
 
 
-def may_be_english(samples: list[tuple[int, list[tuple[str, str]]]]) -> bool:
+def may_be_english(samples: list[tuple[int, Samples]]) -> bool:
     """Return whether a run's samples may be English: they are, or they are too short to tell."""
     written = [text for _, each in samples for sample in each for text in sample]
     words = re.findall(r"[^\W\d_]+", " ".join(written).lower())

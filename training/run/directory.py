@@ -36,7 +36,6 @@ from gptcore.system.files import (
     LOCK,
     list_checkpoints,
     locked,
-    new_file,
     put_back,
     read_json,
     read_sealed,
@@ -52,6 +51,7 @@ from training.run.facts import FORMAT, Settings
 
 CONFIG = "config.json"
 RECORDS = ("metrics.jsonl", "samples.json", "samples.md", "summary.json")
+Samples = list[tuple[str, str]]  # (prompt, continuation)
 
 if TYPE_CHECKING:  # it imports torch, which is slow; commands that only read records do not need it
     from gptcore.nn.checkpoint import Checkpoint
@@ -215,7 +215,7 @@ class Run(Settings):
         measured = self.evaluations()
         self.write_samples([(n, samples) for n, samples in self.samples() if n in measured])
 
-    def samples(self) -> list[tuple[int, list[tuple[str, str]]]]:
+    def samples(self) -> list[tuple[int, Samples]]:
         """Return the samples, (prompt, text), of each step; [] if they are missing or damaged."""
         try:
             found = read_json(self.path / "samples.json")
@@ -223,12 +223,12 @@ class Run(Settings):
         except (OSError, ValueError, TypeError):
             return []
 
-    def add_samples(self, step: int, samples: list[tuple[str, str]]) -> None:
+    def add_samples(self, step: int, samples: Samples) -> None:
         """Add a step's samples; they replace those from before its weights were mixed."""
         before = [each for each in self.samples() if each[0] != step]
         self.write_samples([*before, (step, samples)])
 
-    def write_samples(self, steps: list[tuple[int, list[tuple[str, str]]]]) -> None:
+    def write_samples(self, steps: list[tuple[int, Samples]]) -> None:
         """Write samples.json for programs, and samples.md for people."""
         write_json(self.path / "samples.json", steps)
         lines = []
@@ -250,28 +250,6 @@ class Run(Settings):
         kept = {*islice(newest, self.train.keep_checkpoints), *islice(best, 1)}
         for folder in set(self.checkpoints.glob("*step-*")) - kept:
             shutil.rmtree(folder, ignore_errors=True)
-
-    def draw_loss(self) -> None:
-        """Write loss.png: training loss and held-out bits per byte by step."""
-        from matplotlib.figure import Figure
-
-        metrics = self.metrics()
-        steps = [m for m in metrics if "loss" in m]
-        evaluations = [m for m in metrics if "bits_per_byte" in m]
-        figure = Figure(figsize=(8, 4.5))
-        axes = figure.subplots()
-        axes.plot([m["step"] for m in steps], [m["loss"] for m in steps], color="#9bb8d3")
-        axes.set(xlabel="step", ylabel="training loss (nats per token)")
-        right = axes.twinx()
-        right.plot(
-            [m["step"] for m in evaluations],
-            [m["bits_per_byte"] for m in evaluations],
-            color="#c0504d",
-            marker="o",
-        )
-        right.set_ylabel("held-out bits per byte", color="#c0504d")
-        with new_file(self.path / "loss.png") as temporary:
-            figure.savefig(temporary, dpi=120, format="png")
 
 
 def begun(path: Path) -> bool:

@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import re
 import textwrap
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from gptcore.checks import UserError, check_choice
@@ -129,7 +129,7 @@ def goes_on(options: argparse.Namespace) -> bool:
 
 def fixed_options(options: argparse.Namespace) -> dict[str, str]:
     """Return the options that a run records besides its settings."""
-    others = (*ANYTIME, "preset", "text", "pairs")
+    others = (*ANYTIME, "text", "pairs")
     return {
         name: "; ".join(value) if isinstance(value, list) else str(value)
         for name, value in vars(options).items()
@@ -137,17 +137,27 @@ def fixed_options(options: argparse.Namespace) -> dict[str, str]:
     }
 
 
-def check_same(run: Run, model: ModelConfig, training: TrainConfig, **fixed: str) -> None:
-    """Raise UserError if settings or fixed options differ from those that the run was started with.
+def resumed(run: Run, pairs: list[str], fixed: Mapping[str, str]) -> Run:
+    """Return the run with the given settings; `pairs`: those of --set.
 
-    Vocabulary sizes may differ: a tokenizer can turn out smaller than asked for.
+    Raises UserError if one that a resume may not change, or a fixed option, is not the run's. What
+    nobody gave is the run's, so it is not compared.
     """
+    model, training = read_settings(pairs, run.model, run.train)
+    chosen = names_of(pairs)
+    if "minutes" in run.options:
+        chosen -= {"decay_share"}  # the clock may have changed it
+    values = model.to_dict() | training.to_dict()
+    given = {name: value for name, value in values.items() if name in chosen}
     # Apart, because one of each has the name "init".
-    settings = model.to_dict() | training.to_dict(), run.model.to_dict() | run.train.to_dict()
-    options = fixed, as_json(run.data) | run.options
-    for key, value, own in (
-        (k, v, own) for given, own in (settings, options) for k, v in given.items()
-    ):
+    check_same(run, given, run.model.to_dict() | run.train.to_dict())
+    check_same(run, fixed, as_json(run.data) | run.options)
+    return with_free(run, training)
+
+
+def check_same(run: Run, given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raise UserError if a given setting or option differs from the run's own."""
+    for key, value in given.items():
         if differs(key, value, own.get(key)):
             found = f"has {key}={own[key]}" if key in own else "was started without it"
             raise UserError(
@@ -165,8 +175,8 @@ def differs(key: str, wanted: Any, own: Any) -> bool:
     return wanted != own and not is_free
 
 
-def going_on(run: Run, training: TrainConfig) -> Run:
-    """Return the run with the wanted values of the settings that a resumed run may change.
+def with_free(run: Run, training: TrainConfig) -> Run:
+    """Return the run with those of the settings that a resumed run may change.
 
     Where auto is wanted, what was picked stays.
     """

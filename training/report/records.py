@@ -1,0 +1,65 @@
+"""The records of a run while it trains: metrics, samples, the drawn loss, TensorBoard's events.
+
+>>> records = Records(run, World())                                  # doctest: +SKIP
+>>> records.figures(10, {"loss": 2.5})                               # doctest: +SKIP
+>>> records.evaluation(250, {"bits_per_byte": 1.2}, [("The cat", " sat.")])  # doctest: +SKIP
+"""
+
+from gptcore.system.files import new_file
+from training.machine.processes import World
+from training.report.events import Events
+from training.report.history import History
+from training.report.report import write_report
+from training.run.directory import Run, Samples
+
+
+class Records:
+    """Writes down what a run measures; on all processes but the first it does nothing.
+
+    `resumed_at`: the step from which a run goes on. Raises UserError if TensorBoard is missing.
+    """
+
+    def __init__(self, run: Run, world: World, resumed_at: int | None = None):
+        self.run, self.is_kept = run, world.is_first
+        has_events = run.train.tensorboard and world.is_first
+        self.events = Events(run.path / "tensorboard", resumed_at) if has_events else None
+
+    def figures(self, step: int, values: dict[str, float]) -> None:
+        if self.is_kept:
+            self.run.log(step=step, **values)
+        if self.events:
+            self.events.scalars(step, values)
+
+    def evaluation(self, step: int, measured: dict[str, float], samples: Samples) -> None:
+        """Write the figures of the held-out text and the samples, and what is made of them."""
+        if not self.is_kept:
+            return
+        self.run.add_samples(step, samples)  # first: with its figures an evaluation is done
+        self.figures(step, measured)
+        if self.events:
+            self.events.samples(step, samples)
+        run = Run.load(self.run.path)  # whose steps may have been fitted to the clock
+        draw_loss(History(run))
+        write_report(run)
+        self.run.drop_old_checkpoints()  # the best one may have changed
+
+    def close(self) -> None:
+        if self.events:
+            self.events.close()
+
+
+def draw_loss(history: History) -> None:
+    """Write loss.png: training loss and held-out bits per byte by step."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5))
+    left = figure.subplots()
+    left.set(xlabel="step", ylabel="training loss (nats per token)")
+    right = left.twinx()
+    right.set_ylabel("held-out bits per byte", color="#c0504d")
+    if losses := history.curve("loss"):
+        left.plot(losses["step"], losses["y"], color="#9bb8d3")
+    if bits := history.curve("bits_per_byte"):
+        right.plot(bits["step"], bits["y"], color="#c0504d", marker="o")
+    with new_file(history.run.path / "loss.png") as temporary:
+        figure.savefig(temporary, dpi=120, format="png")
