@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from export.folder.card import LOSS, Hub, write_card
+from export.folder.copy import copy_files
 from export.folder.replace import check_model_folder
 from export.folder.serving import write_serving_graphs
 from export.folder.transformers_js import tell_transformers_js
@@ -221,10 +222,9 @@ def write_family(run: Run, folder: Path) -> None:
     A base model that was taught conversations gets a chat template.
     """
     source = run.path / FAMILY
-    for name in FAMILY_FILES:
-        if name != "README.md" and (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
-    found = {name: read_json(source / name) for name in CHANGED if (source / name).is_file()}
+    names = [n for n in FAMILY_FILES if n != "README.md" and (source / n).is_file()]
+    copy_files(source, folder, names)
+    found = {name: read_json(source / name) for name in CHANGED if name in names}
     if content := found.get("config.json"):
         content["max_position_embeddings"] = run.model.block_size  # maybe shortened
     if content := found.get("genai_config.json"):  # of a shipped base, it names a smaller file

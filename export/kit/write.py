@@ -4,12 +4,12 @@
 """
 
 import json
-import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from export.folder.card import read_hub, write_card
+from export.folder.copy import copy_files
 from export.folder.replace import check_replaceable
 from export.formats.sampling import write_sampling
 from export.kit.contract import contract, page
@@ -18,6 +18,7 @@ from export.verify.report import Check, any_failed, print_report
 from export.verify.sampling import compare_sampling
 from gptcore.bundle import (
     FACTS,
+    INDEX,
     INSPECT,
     ONNX,
     SERVING,
@@ -35,8 +36,6 @@ from training.machine.progress import waiting
 CONTRACT, PAGE, VECTORS = "contract.json", "CONTRACT.md", "vectors.json"
 # The sampling graphs, by the variant whose weights they use.
 SAMPLING = {name: file.replace("serving", "sampling") for name, file in SERVING.items()}
-WEIGHTS = r" `model\.safetensors` loads as\n`\w+`\."  # as in export/folder/card.py
-OURS = {INSPECT.as_posix(), UNTRAINED.as_posix(), *SERVING.values()}  # of no use to other programs
 
 
 def write_kit(model: Path, out: Path) -> None:
@@ -49,11 +48,8 @@ def write_kit(model: Path, out: Path) -> None:
         )
     check_replaceable(out, "kit", parts)
     with new_folder(out) as folder:
-        for name in bundle.facts.sha256:
-            if name not in OURS and not name.endswith((".safetensors", ".safetensors.index.json")):
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(bundle.path / name, folder / name)
-        leave_out_weights(folder / "README.md")
+        copy_files(bundle.path, folder, filter(is_for_others, bundle.facts.sha256))
+        write_card(folder / "README.md", bundle.facts, read_hub(bundle.path))
         kit = replace(bundle, path=folder)
         print_report(add_sampling(kit))
         graphs = graphs_of(kit)
@@ -65,11 +61,10 @@ def write_kit(model: Path, out: Path) -> None:
     print(f"wrote {out}; read {out / PAGE} first")
 
 
-def leave_out_weights(card: Path) -> None:
-    """Take out of the model card, which has the licences, what it says of the weights' own file."""
-    if card.is_file():
-        text = card.read_text(encoding="utf-8")
-        card.write_text(re.sub(WEIGHTS, "", text), encoding="utf-8")
+def is_for_others(name: str) -> bool:
+    """Return whether a file of a model folder is of use to other programs; weights are in graphs."""
+    ours = {INSPECT.as_posix(), UNTRAINED.as_posix(), *SERVING.values()}
+    return name not in ours and not name.endswith((".safetensors", INDEX))
 
 
 def parts(out: Path) -> set[str] | None:

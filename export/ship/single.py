@@ -23,7 +23,7 @@ from export.ship.web import (
     SITE,
     SOURCES,
     check_model,
-    copy_files,
+    copy_page,
     graph_on_cpus,
     site_facts,
 )
@@ -50,7 +50,7 @@ def build_single_file(bundle: Bundle, out: Path) -> None:
     check_out(out)
     with TemporaryDirectory() as temporary, new_file(out) as file:
         folder = Path(temporary)
-        model = copy_files(bundle, folder, [graph])
+        model = copy_page(bundle, folder, [graph])
         for path in [path for pattern in UNNEEDED for path in folder.rglob(pattern)]:
             path.unlink()
         licences = [(folder / name).read_text(encoding="utf-8") for name in LICENCES]

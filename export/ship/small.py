@@ -7,12 +7,12 @@ configurations, and a smaller graph for the Inspect tab. The measurements of the
 stay in its card, and the scores of `python -m training evaluate --out` are added to it.
 """
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from export.folder.card import read_hub, write_card
+from export.folder.copy import copy_files
 from export.folder.replace import check_model_folder
 from export.folder.transformers_js import tell_transformers_js
 from export.quantize.save import save_quantized
@@ -56,9 +56,7 @@ def ship(source: Path, out: Path, scores: Scores | None) -> None:
     ]
     graphs = [SERVING[name] for name in kept if name in bundle.serving]
     with new_folder(out) as folder:
-        for name in [*names, *graphs, *(VARIANTS[name] for name in kept)]:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(bundle.path / name, folder / name)
+        copy_files(bundle.path, folder, [*names, *graphs, *(VARIANTS[name] for name in kept)])
         if bundle.inspect:
             save_quantized(bundle.inspect, folder / INSPECT, INSPECT_FORMAT)
         name_file(folder / "genai_config.json", VARIANTS[kept[0]])

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from export.folder.card import read_hub
+from export.folder.copy import copy_files
 from export.folder.replace import check_replaceable
 from export.runtimes.environments import NPM
 from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file, graph_bytes
@@ -78,7 +79,7 @@ def build_site(bundle: Bundle, out: Path) -> None:
     check_model(bundle)
     check_replaceable(out, "site", parts)
     with new_folder(out) as folder:
-        model = copy_files(bundle, folder, browser_files(bundle))
+        model = copy_page(bundle, folder, browser_files(bundle))
         (folder / "README.md").write_text(card(bundle), encoding="utf-8")
         write_json(folder / "manifest.webmanifest", manifest(bundle))
         facts = site_facts(bundle, model, folder)
@@ -98,17 +99,15 @@ def without_int8(bundle: Bundle) -> str:
     )
 
 
-def copy_files(bundle: Bundle, folder: Path, graphs: list[str]) -> str:
+def copy_page(bundle: Bundle, folder: Path, graphs: list[str]) -> str:
     """Copy the page, the runtime and a model with these graphs; return the model's name there."""
     runtime, model = fetch_runtime(), model_name(bundle.path)
     shutil.copytree(SOURCES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("single"))
     shutil.copytree(VIEW, folder / "view", ignore=shutil.ignore_patterns(*OF_SERVERS))
     shutil.copytree(runtime, folder / "vendor")
-    for name in (*MODEL_FILES, *graphs, *map(Path.as_posix, INSIDE)):
-        if name in bundle.facts.sha256:
-            target = folder / "models" / model / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(bundle.path / name, target)
+    names = (*MODEL_FILES, *graphs, *map(Path.as_posix, INSIDE))
+    there = [name for name in names if name in bundle.facts.sha256]
+    copy_files(bundle.path, folder / "models" / model, there)
     return model
 
 
