@@ -17,7 +17,8 @@ from gptcore.families import CLASSES, family
 from gptcore.system.files import read_object
 from gptcore.text.chat_format import ChatFormat
 from gptcore.text.chat_template import ROLES
-from gptcore.text.tokenizer import PORTABLE_PATTERN, SPECIAL_TOKENS, Tokenizer, byte_to_unicode
+from gptcore.text.letters import to_letters
+from gptcore.text.tokenizer import PORTABLE_PATTERN, SPECIAL_TOKENS, Tokenizer
 
 # The template gives the prompt of gptcore.text.chat_template.render, but for a `<|` that a user
 # typed: it is broken up, since other runtimes parse special tokens in the rendered text. (`split`
@@ -210,13 +211,8 @@ def write_tokenizer_json(tokenizer: Tokenizer, path: Path, is_chat: bool = True)
     from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, processors
     from tokenizers import Tokenizer as Fast
 
-    char_of = byte_to_unicode()
-
-    def written(token: bytes) -> str:
-        return "".join(char_of[byte] for byte in token)
-
-    vocab = {written(token): rank for token, rank in tokenizer.ranks.items()}
-    merges = [(written(a), written(b)) for a, b in recover_merges(tokenizer.ranks)]
+    vocab = {to_letters(token): rank for token, rank in tokenizer.ranks.items()}
+    merges = [(to_letters(a), to_letters(b)) for a, b in recover_merges(tokenizer.ranks)]
     fast = Fast(models.BPE(vocab=vocab, merges=merges))
     split = pre_tokenizers.Split(Regex(PORTABLE_PATTERN), behavior="isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -29,7 +29,8 @@ from gptcore.checks import UserError, check_choice
 from gptcore.families import family
 from gptcore.system.files import new_file, read_json
 from gptcore.text.chat_template import reply_end
-from gptcore.text.tokenizer import PATTERN, Tokenizer, byte_to_unicode
+from gptcore.text.letters import to_letters
+from gptcore.text.tokenizer import PATTERN, Tokenizer
 
 OURS, HEAD_BYTES = "gptcore.written", 4096  # a key that stands in the beginning of our files
 FILE_TYPES = {"f32": LlamaFileType.ALL_F32, "f16": LlamaFileType.MOSTLY_F16}
@@ -136,7 +137,7 @@ def add_tokenizer(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
     merges = recover_merges(tokenizer.ranks)
-    writer.add_token_merges([f"{written(a)} {written(b)}" for a, b in merges])
+    writer.add_token_merges([f"{to_letters(a)} {to_letters(b)}" for a, b in merges])
     generation = bundle.path / "generation_config.json"
     ids = read_json(bundle.path / "config.json")
     if generation.is_file():
@@ -161,7 +162,7 @@ def add_tokenizer(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
 
 def vocabulary(tokenizer: Tokenizer) -> tuple[list[str], list[TokenType]]:
     """Return the text of each id in llama.cpp's letters, and its type."""
-    tokens = [written(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)]
+    tokens = [to_letters(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)]
     kinds = [TokenType.NORMAL] * len(tokens)
     for name, i in tokenizer.special.items():
         # ids without a token are filled up (export.pretrained.tokenizer)
@@ -170,13 +171,6 @@ def vocabulary(tokenizer: Tokenizer) -> tuple[list[str], list[TokenType]]:
     for name, i in tokenizer.added.items():
         tokens[i], kinds[i] = name, TokenType.USER_DEFINED
     return tokens, kinds
-
-
-def written(token: bytes) -> str:
-    return "".join(map(CHAR_OF.__getitem__, token))
-
-
-CHAR_OF = byte_to_unicode()
 
 
 def tensors(bundle: Bundle, dtype: str) -> Iterator[tuple[str, np.ndarray]]:
