@@ -5,11 +5,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from export.formats.serving import can_serve, write_serving
-from export.verify.report import Check, any_failed, print_report
+from export.verify.report import any_failed, print_report
 from export.verify.serving import compare_serving
 from gptcore.bundle import SERVING, VARIANTS
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
+from gptcore.facts import Check
 from gptcore.system.files import new_file
 from training.machine.progress import waiting
 

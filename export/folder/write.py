@@ -38,7 +38,7 @@ from export.formats.translation_to_onnx import write_translator
 from export.formats.weights import write_decoder_weights, write_weights
 from export.verify.decoder import load_reference, verify
 from export.verify.inspection import compare_inspect
-from export.verify.report import TOLERANCE, Check, any_failed, as_facts, logits_limit, print_report
+from export.verify.report import TOLERANCE, any_failed, logits_limit, print_report
 from export.verify.translation import verify_translation
 from gptcore.bundle import (
     INSPECT,
@@ -54,7 +54,7 @@ from gptcore.bundle import (
 )
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.facts import ModelFacts, Training
+from gptcore.facts import Check, ModelFacts, Training
 from gptcore.families import family
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights
@@ -164,7 +164,7 @@ def write_verified(
         if not isinstance(facts.config, Seq2SeqConfig):
             limit = logits_limit(checks)
             checks += write_serving_graphs(folder, facts.config, variants, limit)
-        facts = replace(facts, parity=as_facts(checks))
+        facts = replace(facts, parity=tuple(checks))
         write_card(folder / "README.md", facts, target.hub)
         write_facts(folder, facts)
         has_inspect = target.out.exists() and INSPECT.as_posix() in read_facts(target.out).sha256

@@ -14,7 +14,7 @@ from export.folder.replace import check_replaceable
 from export.formats.sampling import write_sampling
 from export.kit.contract import contract, page
 from export.kit.vectors import make_vectors
-from export.verify.report import Check, any_failed, print_report
+from export.verify.report import any_failed, print_report
 from export.verify.sampling import compare_sampling
 from gptcore.bundle import (
     FACTS,
@@ -30,6 +30,7 @@ from gptcore.bundle import (
     write_facts,
 )
 from gptcore.checks import UserError
+from gptcore.facts import Check
 from gptcore.system.files import new_folder
 from training.machine.progress import waiting
 

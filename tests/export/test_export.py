@@ -23,11 +23,12 @@ from export.folder.card import read_hub
 from export.formats.hugging_face import tokenizer_config
 from export.verify import decoder as checks
 from export.verify.decoder import verify
-from export.verify.report import TOLERANCE, Check, difference
+from export.verify.report import TOLERANCE, difference
 from gptcore.bundle import FACTS, ONNX, load_bundle, write_facts
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.engine.onnx_session import open_inference
+from gptcore.facts import Check
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn import checkpoint as ckpt
 from gptcore.nn.gpt import GPT, whole_sequence
@@ -309,8 +310,8 @@ def test_a_check_of_something_not_finite_or_of_another_shape_fails() -> None:
     zeros = np.zeros(3)
     for other in (np.array([0, 0, np.nan]), np.array([0, 0, np.inf]), np.zeros(4)):
         assert difference(zeros, other) == difference(other, zeros) == float("inf")
-    assert difference(zeros, zeros) == 0.0 and Check("", 1, 1.0, limit=1.0).passed
-    assert not any(Check("", 1, worst, limit=1.0).passed for worst in (1.1, np.inf, np.nan))
+    assert difference(zeros, zeros) == 0.0 and Check("", 1, limit=1.0, worst=1.0).passed
+    assert not any(Check("", 1, 1.0, worst).passed for worst in (1.1, np.inf, np.nan))
 
 
 @pytest.mark.parametrize("exists", [pytest.param(False, marks=pytest.mark.slow), True])
