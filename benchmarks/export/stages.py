@@ -25,7 +25,7 @@ import torch
 from benchmarks.memory import peak_memory, reset_peak
 from export.folder.serving import write_serving_graphs
 from export.formats.hugging_face import llama_config
-from export.formats.to_onnx import write_onnx
+from export.formats.to_onnx import write_decoder
 from export.formats.weights import Weights, write_weights
 from export.pretrained.hugging_face import read_config
 from export.verify.decoder import compare_graph, expect, load_reference
@@ -63,7 +63,7 @@ def export(source: str, folder: Path) -> None:
     print(f"{n_parameters / 1e6:.0f}M parameters, {gigabytes:.2f} GB in fp32")
     (folder / ONNX).parent.mkdir()
     with stage("graph written"):
-        write_onnx(model, folder / ONNX)
+        write_decoder(model, folder / ONNX)
     with stage("safetensors written"):
         write_weights(to_llama(dict(model.named_parameters()), config).items(), folder)
         (folder / CONFIG).write_text(json.dumps(llama_config(config, IDS)))

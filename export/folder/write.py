@@ -33,7 +33,7 @@ from export.formats.hugging_face import (
     write_tokenizer_json,
 )
 from export.formats.inspect_onnx import write_inspect, write_untrained
-from export.formats.to_onnx import write_onnx
+from export.formats.to_onnx import write_decoder
 from export.formats.translation_to_onnx import write_translator
 from export.formats.weights import write_decoder_weights, write_weights
 from export.verify.decoder import load_reference, verify
@@ -241,7 +241,7 @@ def write_family(run: Run, folder: Path) -> None:
 @waiting("writing the graph and the weights")
 def write_graph_and_weights(model: GPT, tokenizer: Tokenizer, folder: Path) -> None:
     (folder / ONNX).parent.mkdir()
-    write_onnx(model, folder / ONNX)
+    write_decoder(model, folder / ONNX)
     tokenizer.save(folder)
     write_decoder_weights(dict(model.named_parameters()), model.config, folder)
 

@@ -2,7 +2,7 @@
 
     >>> from gptcore.config import PRESETS
     >>> from gptcore.nn import build_model
-    >>> write_onnx(build_model(PRESETS["tiny"]), "model.onnx")          # doctest: +SKIP
+    >>> write_decoder(build_model(PRESETS["tiny"]), "model.onnx")          # doctest: +SKIP
 
 The graph is traced from the model's own `forward`. Then the axes get the names that other
 runtimes expect, and metadata about the exporting machine is deleted.
@@ -39,7 +39,7 @@ TRACED_LAYERS = 2
 Axes = dict[str, list]  # per input or output: names of dynamic axes, sizes of others
 
 
-def write_onnx(model: GPT, path: str | Path) -> None:
+def write_decoder(model: GPT, path: str | Path) -> None:
     """Export a decoder in fp32, with logits for all T; `axes` names inputs and outputs.
 
     Weights that are too large for the graph's file are written beside it, see export.formats.graph.
@@ -51,20 +51,19 @@ def write_onnx(model: GPT, path: str | Path) -> None:
 def write_graph(
     module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes, path: str | Path
 ) -> None:
-    """Export a module in fp32 and evaluation mode to one file.
+    """Export a module in fp32 and evaluation mode; large weights go to a file beside the graph.
 
     `example` holds its arguments, tensors or nested lists of tensors, in the order of `inputs`.
     """
-    program = trace(module.float().cpu(), example, inputs, outputs)
-    proto = program.model_proto
+    module = module.float().cpu()
+    proto = graph_without_weights(module, example, inputs, outputs)
     rename_axes(proto.graph, inputs | outputs)
     strip_metadata(proto)
-    onnx.checker.check_model(proto, full_check=True)
-    onnx.save(proto, str(path))
+    save_graph(proto, Path(path), place_weights(proto, tensors_of(module)))
 
 
 def trace(
-    module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes, optimize: bool = True
+    module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes
 ) -> torch.onnx.ONNXProgram:
     """Trace a module in evaluation mode; the arguments are those of `write_graph`."""
     names = iter(inputs.values())
@@ -89,7 +88,7 @@ def trace(
             output_names=list(outputs),
             dynamic_shapes={name: dynamic(value) for name, value in example.items()},
             verbose=False,
-            optimize=optimize,
+            optimize=False,  # graph_without_weights does that
         )
     assert program is not None  # torch's older exporter returns None
     return program
@@ -115,13 +114,13 @@ def decoder_graph(config: ModelConfig) -> onnx.ModelProto:
 def graph_without_weights(
     module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes
 ) -> onnx.ModelProto:
-    """Trace a module, best one without values, to a graph whose weights are names alone.
+    """Trace a module to a graph whose weights are names alone.
 
     The arguments are those of `write_graph`.
     """
-    program = trace(module, example, inputs, outputs, optimize=False)
+    program, weights = trace(module, example, inputs, outputs), tensors_of(module)
     for name, initializer in program.model.graph.initializers.items():
-        if name in tensors_of(module):
+        if name in weights:
             initializer.const_value = None
     logging.disable(logging.WARNING)  # it warns of each of them
     try:

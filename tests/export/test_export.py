@@ -67,7 +67,7 @@ def write_instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModelProto], Non
     """Lets the export write a given graph, which is fast, and may be wrong."""
     replace_by = monkeypatch.setattr
     return lambda graph: replace_by(
-        export.folder.write, "write_onnx", lambda _, p: onnx.save(graph, p)
+        export.folder.write, "write_decoder", lambda _, p: onnx.save(graph, p)
     )
 
 
@@ -344,11 +344,11 @@ def test_what_is_put_there_during_an_export_stays(
     out = shutil.copytree(model_folder, tmp_path / "out")
     before = contents(out)
 
-    def write_onnx(_: GPT, path: Path) -> None:
+    def write_decoder(_: GPT, path: Path) -> None:
         onnx.save(graph, path)
         (out / "notes.md").write_text("mine")
 
-    monkeypatch.setattr(export.folder.write, "write_onnx", write_onnx)
+    monkeypatch.setattr(export.folder.write, "write_decoder", write_decoder)
     said = refused(main, run.path, "--out", out)
     assert "contains files of yours (notes.md)" in said
     assert contents(out) == before | {"notes.md": b"mine"}
