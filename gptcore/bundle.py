@@ -19,6 +19,7 @@ from gptcore.facts import FORMAT, ModelFacts
 from gptcore.system.files import (
     check_links,
     file_sha256,
+    files_in,
     read_json,
     read_object,
     write_json,
@@ -195,7 +196,7 @@ def load_any_bundle(folder: str | Path) -> Bundle:
 
 def say_if_large(folder: Path) -> None:
     """Print one line if a folder is so large that it takes seconds until its model answers."""
-    n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    n_bytes = sum(path.stat().st_size for path in files_in(folder).values())
     if n_bytes >= LARGE_BYTES:
         print(f"checking and opening {folder} ...", flush=True)
 
@@ -275,8 +276,7 @@ def read_facts(folder: Path) -> ModelFacts:
 
 def write_facts(folder: Path, facts: ModelFacts) -> None:
     """Write gptcore.json with the sha256 of every file in the folder; an export does this last."""
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != FACTS)
-    write_hashes(folder, facts, {p.relative_to(folder).as_posix() for p in files})
+    write_hashes(folder, facts, {*files_in(folder)} - {FACTS})
 
 
 def add_files(folder: Path, names: Iterable[str]) -> None:

@@ -30,7 +30,7 @@ from export.ship.web import (
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError
 from gptcore.page.shell import VIEW
-from gptcore.system.files import new_file, write_json
+from gptcore.system.files import files_in, new_file, write_json
 
 PAGE, UNPACK = (SOURCES / "single" / name for name in ("page.html", "unpack.js"))
 GENERATOR = "python -m export web --single-file"  # what a page of ours says near its beginning
@@ -100,7 +100,7 @@ def check_out(out: Path) -> None:
 
 def ordered(folder: Path) -> list[str]:
     """Return the names of the files, each after those that it names."""
-    names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    names = sorted(files_in(folder))
     page = (SOURCES / "index.html").read_text(encoding="utf-8")
     needs = {name: sorted(neighbours(folder, name) & set(names)) for name in names}
     styles = STYLE.findall(page)

@@ -29,7 +29,7 @@ from gptcore.bundle import (
 )
 from gptcore.checks import UserError
 from gptcore.facts import Scores
-from gptcore.system.files import new_folder, read_json, write_json
+from gptcore.system.files import files_in, new_folder, read_json, write_json
 from gptcore.typed_json import read_as
 
 MAX_BYTES = 10_000_000  # largest file that the Hub accepts without LFS
@@ -62,8 +62,8 @@ def ship(source: Path, out: Path, scores: Scores | None) -> None:
         name_file(folder / "genai_config.json", VARIANTS[kept[0]])
         tell_transformers_js(folder, kept)
         write_card(folder / "README.md", facts, read_hub(source))
-        for path in filter(Path.is_file, folder.rglob("*")):
-            check_size(path.relative_to(folder).as_posix(), path.stat().st_size)
+        for name, path in files_in(folder).items():
+            check_size(name, path.stat().st_size)
         write_facts(folder, facts)
 
 

@@ -26,7 +26,7 @@ from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file, grap
 from gptcore.checks import UserError
 from gptcore.page.facts import view_facts
 from gptcore.page.shell import VIEW
-from gptcore.system.files import cache_folder, file_sha256, new_folder, write_json
+from gptcore.system.files import cache_folder, file_sha256, files_in, new_folder, write_json
 from gptcore.system.wording import word
 
 SOURCES = Path(__file__).parent.parent / "site"
@@ -152,8 +152,7 @@ def model_name(folder: Path) -> str:
 
 
 def site_facts(bundle: Bundle, model: str, folder: Path) -> dict[str, Any]:
-    files = sorted(p for p in folder.rglob("*") if p.is_file())
-    names = {p.relative_to(folder).as_posix(): p for p in files}
+    files = files_in(folder)
     return {
         **view_facts(bundle.facts, bundle.path),
         "parameters": bundle.facts.parameters,
@@ -162,8 +161,8 @@ def site_facts(bundle: Bundle, model: str, folder: Path) -> dict[str, Any]:
         "chat_format": bundle.tokenizer.chat.to_dict(),
         "max_token_bytes": bundle.tokenizer.max_token_bytes,
         "model": model,
-        "files": {name: path.stat().st_size for name, path in names.items()},
-        "versions": {n: file_sha256(p)[:16] for n, p in names.items() if p.suffix in LARGE},
+        "files": {name: path.stat().st_size for name, path in files.items()},
+        "versions": {n: file_sha256(p)[:16] for n, p in files.items() if p.suffix in LARGE},
     }
 
 
