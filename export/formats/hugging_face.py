@@ -9,8 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gptcore.config import ModelConfig
 from gptcore.engine.sampling import SETTINGS
 from gptcore.families import CLASSES, family
@@ -97,18 +95,6 @@ def rope_parameters(config: ModelConfig) -> dict[str, Any]:
         "high_freq_factor": config.rope_fast,
         "original_max_position_embeddings": config.rope_context,
     }
-
-
-def rope_factors(config: ModelConfig) -> np.ndarray:
-    """Return the factors (D / 2,), fp32, by which llama.cpp divides each rotary frequency.
-
-    The formula is the one of gptcore.nn.layers.Llama3Rotary (arXiv 2407.21783, section 3.4.2).
-    """
-    half = np.arange(0, config.head_dim, 2) / config.head_dim
-    turns = config.rope_context * config.rope_theta**-half / (2 * np.pi)
-    kept = (turns - config.rope_slow) / (config.rope_fast - config.rope_slow)
-    kept = kept.clip(0.0, 1.0)
-    return (1 / (kept + (1 - kept) / config.rope_factor)).astype(np.float32)
 
 
 def token_ids(special: dict[str, int]) -> TokenIds:

@@ -1,9 +1,6 @@
 """Writes a model folder as one .gguf file for llama.cpp, without torch.
 
 >>> write_gguf(Path("models/nano"), Path("models/nano.gguf"))  # doctest: +SKIP
-
-In Llamas llama.cpp rotates neighbouring rows of a head together; gptcore rotates rows i and
-i + head_dim / 2. The rows of their query and key matrices are therefore reordered.
 """
 
 import json
@@ -16,8 +13,9 @@ import numpy as np
 from gguf import MODEL_ARCH, LlamaFileType, TokenType
 from safetensors import safe_open
 
-from export.formats.hugging_face import recover_merges, rope_factors
+from export.formats.hugging_face import recover_merges
 from export.formats.pre_tokenizers import PRE_TOKENIZERS, pattern_of
+from export.gguf.rotary import FACTORS, frequency_factors, interleaved
 from gptcore.bundle import (
     Bundle,
     TranslationBundle,
@@ -188,13 +186,4 @@ def tensors(bundle: Bundle, dtype: str) -> Iterator[tuple[str, np.ndarray]]:
                 narrow = dtype == "f16" and array.ndim > 1
                 yield f"{names[stem]}.{part}", array.astype(np.float16) if narrow else array
     if config.position == "llama3_rotary":
-        yield "rope_freqs.weight", rope_factors(config)
-
-
-def interleaved(array: np.ndarray, n_head: int) -> np.ndarray:
-    """Interleave the rows of each head of (n_head * head_dim, C).
-
-    Row i of the first half is then followed by row i of the second half.
-    """
-    halves = array.reshape(n_head, 2, -1, array.shape[1])
-    return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(array.shape)
+        yield FACTORS, frequency_factors(config)
