@@ -57,7 +57,7 @@ from gptcore.config import Seq2SeqConfig
 from gptcore.facts import Check, ModelFacts, Training
 from gptcore.families import family
 from gptcore.nn import build_model, count_parameters
-from gptcore.nn.checkpoint import load_weights
+from gptcore.nn.checkpoint import Checkpoint, load_weights
 from gptcore.nn.gpt import GPT
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.system.files import new_file, new_folder, read_json, write_json
@@ -87,21 +87,38 @@ def export_run(run: Run, target: Target) -> list[Check]:
 
     Raises UserError if the verification fails, and leaves `target.out` unchanged.
     """
-    out, formats = target.out, target.formats
-    if formats and isinstance(run.model, Seq2SeqConfig):
+    out = target.out
+    if target.formats and isinstance(run.model, Seq2SeqConfig):
         raise UserError("--quantize is for decoders: a translation model is exported in fp32 only")
     if not run.is_settled:
         print(f"note: the training in {run.path} is not complete; it can go on with --resume")
     model: GPT | Seq2Seq = build_model(run.model)
     parameters = count_parameters(model)
-    rows = held_out(run, parameters) if formats else ()
+    # Before the weights are read: the shards that it needs may be gone.
+    smaller = smaller_of(run, parameters) if target.formats else None
     checkpoint = run.best_checkpoint()
     load_weights(model, whole_weights(run, checkpoint), checkpoint.path)
-    step, kept = checkpoint.facts["step"], checkpoint.facts.get("kept")
+    facts = facts_of(run, checkpoint, target.name, parameters)
+    kept = checkpoint.facts.get("kept")
     mixed = f", mixed with {kept:g} of the weights before the training," if kept else ""
+
+    def write(folder: Path) -> list[Check]:
+        print(f"exporting {checkpoint.path}{mixed} to {out}{', which is replaced' * out.exists()}")
+        if facts.loss_curve:
+            shutil.copyfile(run.path / LOSS, folder / LOSS)
+        if isinstance(model, Seq2Seq):
+            return export_translator(run, model, folder, facts)
+        return export_decoder(run, model, folder, facts)
+
+    return write_verified(target, facts, write, smaller)
+
+
+def facts_of(run: Run, checkpoint: Checkpoint, name: str, parameters: int) -> ModelFacts:
+    """Return the facts of a run's model as far as they are known before it is verified."""
+    step = checkpoint.facts["step"]
     took = {key: run.summary()[key] for key in ("tokens", "seconds") if run.is_complete}
-    facts = ModelFacts(
-        name=target.name,
+    return ModelFacts(
+        name=name,
         chat=run.data.chat,
         parameters=parameters,
         config=run.model,
@@ -113,18 +130,6 @@ def export_run(run: Run, target: Target) -> list[Check]:
         examples=run.data.examples,
     )
 
-    def write(folder: Path) -> list[Check]:
-        print(f"exporting {checkpoint.path}{mixed} to {out}{', which is replaced' * out.exists()}")
-        if facts.loss_curve:
-            shutil.copyfile(run.path / LOSS, folder / LOSS)
-        if isinstance(model, Seq2Seq):
-            return export_translator(run, model, folder, facts)
-        return export_decoder(run, model, folder, facts)
-
-    calibration = calibration_rows(run) if formats else ()
-    smaller = Smaller(rows, run.tokenizer, calibration) if formats else None
-    return write_verified(target, facts, write, smaller)
-
 
 class Smaller(NamedTuple):
     """What smaller files are measured on and fitted to."""
@@ -132,6 +137,10 @@ class Smaller(NamedTuple):
     rows: Iterable[Row]
     tokenizer: Tokenizer
     calibration: Iterable[np.ndarray]  # rows of ids of other text
+
+
+def smaller_of(run: Run, parameters: int) -> Smaller:
+    return Smaller(held_out(run, parameters), run.tokenizer, calibration_rows(run))
 
 
 def write_verified(
