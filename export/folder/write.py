@@ -38,7 +38,7 @@ from export.formats.translation_to_onnx import write_translator
 from export.formats.weights import write_decoder_weights, write_weights
 from export.verify.decoder import load_reference, verify
 from export.verify.inspection import compare_inspect
-from export.verify.report import TOLERANCE, any_failed, logits_limit, print_report
+from export.verify.report import TOLERANCE, logits_limit, require_passed
 from export.verify.translation import verify_translation
 from gptcore.bundle import (
     INSPECT,
@@ -159,11 +159,8 @@ def write_verified(
         check_memory(facts.parameters)
     with new_folder(target.out) as folder:
         checks = write(folder)
-        if any_failed(checks):
-            print_report(checks)
-            raise UserError(
-                f"the exported graph differs from the model: {target.out} was not written"
-            )
+        different = f"the exported graph differs from the model: {target.out} was not written"
+        require_passed(checks, different)
         if smaller:
             rows, tokenizer, calibration = smaller
             added = add_variants(folder, target.formats, rows, tokenizer, target.force, calibration)

@@ -14,7 +14,7 @@ from export.folder.replace import check_replaceable
 from export.formats.sampling import write_sampling
 from export.kit.contract import contract, page
 from export.kit.vectors import make_vectors
-from export.verify.report import any_failed, print_report
+from export.verify.report import print_report, require_passed
 from export.verify.sampling import compare_sampling
 from gptcore.bundle import (
     FACTS,
@@ -83,9 +83,9 @@ def add_sampling(kit: Bundle) -> list[Check]:
         source, path = kit.path / VARIANTS[variant], kit.path / SAMPLING[variant]
         write_sampling(source, path)
         checks.append(compare_sampling(source, path, kit.config))
-    if any_failed(checks):
-        print_report(checks)
-        raise UserError("a sampling graph chooses other tokens than the engine: no kit was written")
+    require_passed(
+        checks, "a sampling graph chooses other tokens than the engine: no kit was written"
+    )
     return checks
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from gptcore.checks import UserError
 from gptcore.facts import Check
 from gptcore.system.wording import counted
 
@@ -31,6 +32,13 @@ def logits_limit(checks: Iterable[Check]) -> float:
 
 def any_failed(checks: Sequence[Check]) -> bool:
     return any(check.passed is False for check in checks)
+
+
+def require_passed(checks: Sequence[Check], otherwise: str) -> None:
+    """Print the report and raise UserError, which says `otherwise`, if a check has failed."""
+    if any_failed(checks):
+        print_report(checks)
+        raise UserError(otherwise)
 
 
 def claim(checks: Sequence[Check]) -> str:
