@@ -47,8 +47,8 @@ SERVING = {
 # The weights that a training can go on from, the best first; a shipped folder has no fp32.
 TRAINABLE = ("model.safetensors", VARIANTS["q8"], VARIANTS["q4"])
 LARGE_BYTES = 1e9
-INSPECT = Path("onnx") / "inspect.onnx"  # a model folder may lack it
-UNTRAINED = Path("onnx") / "untrained.onnx"  # and this, the same before training
+INSPECT = "onnx/inspect.onnx"  # a model folder may lack it
+UNTRAINED = "onnx/untrained.onnx"  # and this, the same before training
 WEIGHTS = "model.safetensors"  # parameters for PyTorch, under Llama's names
 INDEX = "model.safetensors.index.json"  # in place of it if they are in several files
 # A translation model has these two graphs in place of model.onnx, and a second tokenizer for its
@@ -92,12 +92,12 @@ class Bundle:
     @property
     def inspect(self) -> Path | None:
         """The path of the graph that also returns attention, or None if the folder has none."""
-        return self.path / INSPECT if INSPECT.as_posix() in self.facts.sha256 else None
+        return self.path / INSPECT if INSPECT in self.facts.sha256 else None
 
     @property
     def untrained(self) -> Path | None:
         """The path of the same graph before training, or None if the folder has none."""
-        return self.path / UNTRAINED if UNTRAINED.as_posix() in self.facts.sha256 else None
+        return self.path / UNTRAINED if UNTRAINED in self.facts.sha256 else None
 
     @property
     def is_chat(self) -> bool:

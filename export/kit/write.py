@@ -64,7 +64,7 @@ def write_kit(model: Path, out: Path) -> None:
 
 def is_for_others(name: str) -> bool:
     """Return whether a file of a model folder is of use to other programs; weights are in graphs."""
-    ours = {INSPECT.as_posix(), UNTRAINED.as_posix(), *SERVING.values()}
+    ours = {INSPECT, UNTRAINED, *SERVING.values()}
     return name not in ours and not name.endswith((".safetensors", INDEX))
 
 

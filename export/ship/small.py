@@ -48,7 +48,7 @@ def ship(source: Path, out: Path, scores: Scores | None) -> None:
     kept = kept_variants(bundle)
     variants = {name: bundle.facts.variants[name] for name in kept}
     facts = replace(bundle.facts, variants=variants, evaluation=scores or bundle.facts.evaluation)
-    unneeded = {INDEX, INSPECT.as_posix(), *VARIANTS.values(), *SERVING.values()}
+    unneeded = {INDEX, INSPECT, *VARIANTS.values(), *SERVING.values()}
     names = [
         name
         for name in bundle.facts.sha256

@@ -105,7 +105,7 @@ def copy_page(bundle: Bundle, folder: Path, graphs: list[str]) -> str:
     shutil.copytree(SOURCES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("single"))
     shutil.copytree(VIEW, folder / "view", ignore=shutil.ignore_patterns(*OF_SERVERS))
     shutil.copytree(runtime, folder / "vendor")
-    names = (*MODEL_FILES, *graphs, *map(Path.as_posix, INSIDE))
+    names = (*MODEL_FILES, *graphs, *INSIDE)
     there = [name for name in names if name in bundle.facts.sha256]
     copy_files(bundle.path, folder / "models" / model, there)
     return model
