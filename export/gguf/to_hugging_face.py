@@ -5,7 +5,6 @@
 Tensors are unpacked to fp32; for a Llama's query and key matrices see export.gguf.rotary.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from export.gguf.tokenizer import check_vocabulary, tokenizer_config, tokenizer_
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.families import CLASSES
+from gptcore.system.files import write_json
 
 LAYERS = {  # by llama.cpp's name of a layer of a block
     "attn_norm": "input_layernorm",
@@ -69,7 +69,7 @@ def to_hugging_face(path: Path, folder: Path) -> None:
         ("tokenizer_config.json", tokenizer_config(file)),
         ("generation_config.json", generation_config(file)),
     ):
-        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+        write_json(folder / name, content)
     licence = file.metadata.get("general.license")
     if isinstance(licence, str) and re.fullmatch(r"[\w.-]+", licence):
         (folder / "README.md").write_text(f"---\nlicense: {licence}\n---\n", encoding="utf-8")

@@ -3,7 +3,6 @@
 >>> write_gguf(Path("models/nano"), Path("models/nano.gguf"))  # doctest: +SKIP
 """
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -154,7 +153,7 @@ def add_tokenizer(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
     # the chat template already contains it
     writer.add_add_bos_token(bool(tokenizer.chat.text) and not bundle.is_chat)
     if bundle.is_chat:
-        settings = json.loads((bundle.path / "tokenizer_config.json").read_text(encoding="utf-8"))
+        settings = read_json(bundle.path / "tokenizer_config.json")
         writer.add_chat_template(settings["chat_template"])
 
 

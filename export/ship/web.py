@@ -26,7 +26,7 @@ from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file, grap
 from gptcore.checks import UserError
 from gptcore.page.facts import view_facts
 from gptcore.page.shell import VIEW
-from gptcore.system.files import cache_folder, file_sha256, files_in, new_folder, write_json
+from gptcore.system.files import cache_folder, file_sha256, files_in, new_folder, read_json, write_json
 from gptcore.system.wording import word
 
 SOURCES = Path(__file__).parent.parent / "site"
@@ -141,7 +141,7 @@ def browser_files(bundle: Bundle) -> list[str]:
 def parts(out: Path) -> set[str] | None:
     """See export.folder.replace."""
     try:
-        return {SITE, *json.loads((out / SITE).read_text(encoding="utf-8"))["files"]}
+        return {SITE, *read_json(out / SITE)["files"]}
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -213,8 +213,7 @@ def fetch_runtime() -> Path:
 
 def pinned(package: str, lock: str) -> tuple[str, str]:
     """Return the version and the hash ("sha512-" and base64) of a package in a lock file."""
-    text = (NPM / lock / "package-lock.json").read_text(encoding="utf-8")
-    found = json.loads(text)["packages"][f"node_modules/{package}"]
+    found = read_json(NPM / lock / "package-lock.json")["packages"][f"node_modules/{package}"]
     return found["version"], found["integrity"]
 
 
