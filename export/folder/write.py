@@ -25,7 +25,7 @@ from export.formats.hugging_face import (
     chat_template_of,
     genai_config,
     generation_config,
-    llama_config,
+    transformers_config,
     recommended_sampling,
     special_tokens_map,
     token_ids,
@@ -213,7 +213,7 @@ def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -
     ids = token_ids(tokenizer.special)
     write_tokenizer_json(tokenizer, folder / "tokenizer.json", is_chat)
     for name, content in (
-        ("config.json", llama_config(config, ids)),
+        ("config.json", transformers_config(config, ids)),
         ("generation_config.json", generation_config(ids)),
         ("genai_config.json", genai_config(config, ids)),
         ("tokenizer_config.json", tokenizer_config(config, is_chat)),

@@ -1,7 +1,7 @@
 """The configuration files that other runtimes read: Hugging Face's and onnxruntime-genai's.
 
 >>> from gptcore.config import PRESETS
->>> llama_config(PRESETS["nano"], {"eos_token_id": [7]})["model_type"]
+>>> transformers_config(PRESETS["nano"], {"eos_token_id": [7]})["model_type"]
 'llama'
 """
 
@@ -54,7 +54,7 @@ def chat_template_of(form: ChatFormat) -> str:
 TokenIds = dict[str, Any]  # bos_token_id, eos_token_id, pad_token_id
 
 
-def llama_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
+def transformers_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
     """Return config.json of transformers' class with our model's shape."""
     rope, name = rope_parameters(config), family(config)
     assert name is not None, "no class of transformers holds this shape"

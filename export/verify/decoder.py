@@ -21,7 +21,7 @@ import torch
 
 from export.formats.graph import part_of
 from export.formats.weights import Weights
-from export.verify.llama_config import CONFIG, check_config, text_ids
+from export.verify.hugging_face import CONFIG, check_config, text_ids
 from export.verify.report import LOGITS, difference
 from export.verify.rounding import in_float64, limit_of
 from export.verify.serving import verify_serving
