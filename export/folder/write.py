@@ -25,11 +25,11 @@ from export.formats.hugging_face import (
     chat_template_of,
     genai_config,
     generation_config,
-    transformers_config,
     recommended_sampling,
     special_tokens_map,
     token_ids,
     tokenizer_config,
+    transformers_config,
     write_tokenizer_json,
 )
 from export.formats.inspect_onnx import write_inspect, write_untrained

@@ -63,7 +63,7 @@ def write_kit(model: Path, out: Path) -> None:
 
 
 def is_for_others(name: str) -> bool:
-    """Return whether a file of a model folder is of use to other programs; weights are in graphs."""
+    """Return whether a file of a model folder is of use to programs that run its graphs alone."""
     ours = {INSPECT, UNTRAINED, *SERVING.values()}
     return name not in ours and not name.endswith((".safetensors", INDEX))
 

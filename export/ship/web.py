@@ -26,7 +26,14 @@ from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file, grap
 from gptcore.checks import UserError
 from gptcore.page.facts import view_facts
 from gptcore.page.shell import VIEW
-from gptcore.system.files import cache_folder, file_sha256, files_in, new_folder, read_json, write_json
+from gptcore.system.files import (
+    cache_folder,
+    file_sha256,
+    files_in,
+    new_folder,
+    read_json,
+    write_json,
+)
 from gptcore.system.wording import word
 
 SOURCES = Path(__file__).parent.parent / "site"

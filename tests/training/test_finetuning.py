@@ -62,7 +62,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_weights(to_llama(dict(model.named_parameters()), CONFIG).items(), folder)
         FOREIGN.save(folder)
         for name, content in {
-            "config.json": transformers_config(CONFIG, {}) | {"their": 1, "max_position_embeddings": 1024},
+            "config.json": transformers_config(CONFIG, {})
+            | {"their": 1, "max_position_embeddings": 1024},
             "tokenizer_config.json": {"chat_template": TEMPLATE},
             # as of a shipped folder, which has no fp32
             "genai_config.json": {
