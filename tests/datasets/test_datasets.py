@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-import training.machine.download
 import training.datasets.reading
+import training.machine.download
 from gptcore.checks import UserError
 from gptcore.system.files import file_sha256, write_whole
 from gptcore.text.chat_template import messages_of
