@@ -19,6 +19,7 @@ from gptcore.facts import FORMAT, ModelFacts
 from gptcore.system.files import (
     check_links,
     file_sha256,
+    files_in,
     read_json,
     read_object,
     write_json,
@@ -46,8 +47,8 @@ SERVING = {
 # The weights that a training can go on from, the best first; a shipped folder has no fp32.
 TRAINABLE = ("model.safetensors", VARIANTS["q8"], VARIANTS["q4"])
 LARGE_BYTES = 1e9
-INSPECT = Path("onnx") / "inspect.onnx"  # a model folder may lack it
-UNTRAINED = Path("onnx") / "untrained.onnx"  # and this, the same before training
+INSPECT = "onnx/inspect.onnx"  # a model folder may lack it
+UNTRAINED = "onnx/untrained.onnx"  # and this, the same before training
 WEIGHTS = "model.safetensors"  # parameters for PyTorch, under Llama's names
 INDEX = "model.safetensors.index.json"  # in place of it if they are in several files
 # A translation model has these two graphs in place of model.onnx, and a second tokenizer for its
@@ -91,12 +92,12 @@ class Bundle:
     @property
     def inspect(self) -> Path | None:
         """The path of the graph that also returns attention, or None if the folder has none."""
-        return self.path / INSPECT if INSPECT.as_posix() in self.facts.sha256 else None
+        return self.path / INSPECT if INSPECT in self.facts.sha256 else None
 
     @property
     def untrained(self) -> Path | None:
         """The path of the same graph before training, or None if the folder has none."""
-        return self.path / UNTRAINED if UNTRAINED.as_posix() in self.facts.sha256 else None
+        return self.path / UNTRAINED if UNTRAINED in self.facts.sha256 else None
 
     @property
     def is_chat(self) -> bool:
@@ -195,7 +196,7 @@ def load_any_bundle(folder: str | Path) -> Bundle:
 
 def say_if_large(folder: Path) -> None:
     """Print one line if a folder is so large that it takes seconds until its model answers."""
-    n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    n_bytes = sum(path.stat().st_size for path in files_in(folder).values())
     if n_bytes >= LARGE_BYTES:
         print(f"checking and opening {folder} ...", flush=True)
 
@@ -275,8 +276,7 @@ def read_facts(folder: Path) -> ModelFacts:
 
 def write_facts(folder: Path, facts: ModelFacts) -> None:
     """Write gptcore.json with the sha256 of every file in the folder; an export does this last."""
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != FACTS)
-    write_hashes(folder, facts, {p.relative_to(folder).as_posix() for p in files})
+    write_hashes(folder, facts, {*files_in(folder)} - {FACTS})
 
 
 def add_files(folder: Path, names: Iterable[str]) -> None:

@@ -61,14 +61,18 @@ class Imported:
 
 
 @dataclass(frozen=True)
-class Parity:
-    """One comparison of the graph with PyTorch."""
+class Check:
+    """One comparison of a graph, mostly with PyTorch; whether it passed follows from the rest."""
 
     name: str
     cases: int
     limit: float
-    worst: float | None = None  # largest difference found; None: not compared
+    worst: float | None = None  # absolute difference or number of tokens; None: not compared
     passed: bool | None = None
+
+    def __post_init__(self) -> None:
+        passed = None if self.worst is None else self.worst <= self.limit  # false for NaN
+        object.__setattr__(self, "passed", passed)
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ class ModelFacts:
     loss_curve: bool = False  # whether the folder has loss.png
     sampling: dict[str, float] = field(default_factory=dict)  # what its makers recommend
     examples: tuple[str, ...] = ()  # questions or sentences for a person to try
-    parity: tuple[Parity, ...] = ()
+    parity: tuple[Check, ...] = ()
     variants: dict[str, Variant] = field(default_factory=dict)
     evaluation: Scores | None = None
     sha256: dict[str, str] = field(default_factory=dict)  # hash of every other file in the folder

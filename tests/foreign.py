@@ -20,7 +20,7 @@ from export.kit.hard_texts import hard_texts
 from export.runtimes.environments import PEERS, PYTHON, install, which
 from gptcore.system.files import cache_folder, file_sha256, locked
 from gptcore.text.chat_template import Message
-from gptcore.text.tokenizer import byte_to_unicode
+from gptcore.text.letters import to_letters
 
 # control characters, a sign, a byte inside of characters, a first one
 MISSING = b"\x04\x1c~\xb8\xf1"
@@ -36,13 +36,8 @@ def incomplete(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("incomplete")
     singles = [bytes([byte]) for byte in range(256) if byte not in MISSING]
     ranks = {token: i for i, token in enumerate([*singles, *WORDS])}
-    char_of = byte_to_unicode()
-
-    def written(token: bytes) -> str:
-        return "".join(char_of[byte] for byte in token)
-
-    merges = [(written(a), written(b)) for a, b in recover_merges(ranks)]
-    fast = Fast(models.BPE(vocab={written(t): i for t, i in ranks.items()}, merges=merges))
+    merges = [(to_letters(a), to_letters(b)) for a, b in recover_merges(ranks)]
+    fast = Fast(models.BPE(vocab={to_letters(t): i for t, i in ranks.items()}, merges=merges))
     fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     fast.decoder = decoders.ByteLevel()
     fast.add_special_tokens(["<|end|>"])

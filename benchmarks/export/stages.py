@@ -24,12 +24,12 @@ import torch
 
 from benchmarks.memory import peak_memory, reset_peak
 from export.folder.serving import write_serving_graphs
-from export.formats.hugging_face import llama_config
-from export.formats.to_onnx import write_onnx
+from export.formats.hugging_face import transformers_config
+from export.formats.to_onnx import write_decoder
 from export.formats.weights import Weights, write_weights
 from export.pretrained.hugging_face import read_config
 from export.verify.decoder import compare_graph, expect, load_reference
-from export.verify.llama_config import CONFIG, check_config
+from export.verify.hugging_face import CONFIG, check_config
 from export.verify.report import print_report
 from gptcore.bundle import ONNX, Bundle, write_facts
 from gptcore.config import ModelConfig
@@ -63,10 +63,10 @@ def export(source: str, folder: Path) -> None:
     print(f"{n_parameters / 1e6:.0f}M parameters, {gigabytes:.2f} GB in fp32")
     (folder / ONNX).parent.mkdir()
     with stage("graph written"):
-        write_onnx(model, folder / ONNX)
+        write_decoder(model, folder / ONNX)
     with stage("safetensors written"):
         write_weights(to_llama(dict(model.named_parameters()), config).items(), folder)
-        (folder / CONFIG).write_text(json.dumps(llama_config(config, IDS)))
+        (folder / CONFIG).write_text(json.dumps(transformers_config(config, IDS)))
     del model
     facts = ModelFacts("it", False, n_parameters, config, imported=Imported("it", "nothing"))
     bundle = Bundle(folder, config, None, facts)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 import numpy as np
 import torch
 
-from export.formats.to_onnx import write_onnx
+from export.formats.to_onnx import write_decoder
 from gptcore.config import DECODERS
 from gptcore.engine.generate import Session
 from gptcore.engine.onnx_session import OnnxSession, open_inference
@@ -54,7 +54,7 @@ def main() -> None:
     model = build_model(config)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        write_onnx(model, path)
+        write_decoder(model, path)
         inference = open_inference(path, "cpu", options.threads)
     contenders: dict[str, Session] = {
         "onnx": OnnxSession(inference, config),

@@ -26,7 +26,7 @@ from training.run.directory import Run
 
 if TYPE_CHECKING:
     from export.folder.write import Target
-    from export.verify.report import Check
+    from gptcore.facts import Check
 
 KEPT = "; --out is unchanged"
 SMALLER = [name for name in VARIANTS if name != "fp32"]

@@ -33,14 +33,14 @@ def run(options: argparse.Namespace) -> int:
         return 0
     model = find(options.model)
     options.out = options.out or Path("models") / Path(options.model.lower()).name
-    from export.pretrained.hub import fetch, find_in_mirror, home  # imports huggingface_hub
+    from export.pretrained.hub import fetch_model, find_in_mirror, home  # imports huggingface_hub
 
     export.check_target(options, model.repo)
     if options.mirror:
         folder = find_in_mirror(options.mirror, model.repo)
     else:
         folder = home() / model.repo
-        fetch(folder, model.repo, lambda folder: check_supported(folder, options))
+        fetch_model(folder, model.repo, lambda folder: check_supported(folder, options))
     code = export.export_folder(folder, options, model.repo)
     family = read_object(folder / "config.json").get("model_type", "llama")
     if not is_tried(family):

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from gptcore.bundle import read_facts
+from gptcore.system.files import files_in
 from gptcore.system.wording import word
 from training.machine.progress import waiting
 
@@ -29,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
         from export.ship.small import read_scores, ship
 
     ship(options.model, options.out, read_scores(options.scores))
-    size = sum(path.stat().st_size for path in options.out.rglob("*") if path.is_file())
+    size = sum(path.stat().st_size for path in files_in(options.out).values())
     then = f"python app.py --model {word(options.out)}"
     print(f"wrote {options.out} ({size / 1e6:.1f} MB); next: {then}")
     return 0

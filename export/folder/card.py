@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from export.folder.transformers_js import DTYPES
-from gptcore.bundle import VARIANTS as FILES
+from gptcore.bundle import INDEX, VARIANTS, WEIGHTS
 from gptcore.config import Seq2SeqConfig
 from gptcore.facts import EarlierStage, ModelFacts, Training, Variant
 from gptcore.families import CLASSES, family
@@ -92,7 +92,7 @@ TRANSLATOR_FILES = """\
 those as `past_key_values.*.encoder.*`, with `input_ids`, `attention_mask`, `position_ids`,
 `encoder_attention_mask` and its own `past_key_values.*.decoder.*`, and returns `logits` and
 `present.*.decoder.*`. A source ends with `<|end|>`; a target begins with `<|endoftext|>`."""
-VARIANTS = """\
+FORMATS = """\
 | file | format | transformers.js dtype | size | bits per byte | token as in fp32 | KL, nats |
 |---|---|---|--:|--:|--:|--:|
 """
@@ -152,11 +152,9 @@ LABELS = {
 
 
 def write_card(path: Path, facts: ModelFacts, hub: Hub) -> None:
-    config, measured = facts.config, facts.measured
-    # Without config.json, no library that knows the family knows this model.
-    name = family(config) if (path.parent / "config.json").is_file() else None
-    is_translator = isinstance(config, Seq2SeqConfig)
-    of_kind = of_translator(facts) if is_translator else of_decoder(facts, name)
+    """Write the card of the folder that `path` is in, which has its other files already."""
+    measured, is_translator = facts.measured, isinstance(facts.config, Seq2SeqConfig)
+    of_kind = of_translator(facts) if is_translator else of_decoder(facts, path.parent)
     rows = [
         (label, format(measured[key], form))
         for key, (label, form) in LABELS.items()
@@ -168,7 +166,6 @@ def write_card(path: Path, facts: ModelFacts, hub: Hub) -> None:
         hub=hub,
         lists=yaml_list("language", hub.languages) + yaml_list("datasets", hub.datasets),
         base_model=base_model(facts),
-        family_tag=f"- {name}\n" if name else "",
         rows="\n".join(f"| {name} | {value} |" for name, value in rows),
         origin=origin(facts),
         variants=variants_table(facts.variants),
@@ -239,7 +236,7 @@ def variants_table(variants: dict[str, Variant]) -> str:
         f"| {fact.bits_per_byte:.4f} | {fact.agreement:.2%} | {fact.divergence:.2g} |"
         for name, fact in variants.items()
     ]
-    return VARIANTS + "\n".join(lines) + "\n\n"
+    return FORMATS + "\n".join(lines) + "\n\n"
 
 
 def data_table(facts: ModelFacts) -> str:
@@ -258,10 +255,7 @@ def data_table(facts: ModelFacts) -> str:
 
 
 def licence_section(facts: ModelFacts) -> str:
-    """Return what is known about the licences of the texts.
-
-    It is empty for an imported model, whose original card says more.
-    """
+    """Return what is known of the texts' licences; the original card of an import says more."""
     if not facts.training:
         return ""
     texts = LISTED if data_table(facts) else UNKNOWN.format(source=facts.training.data.source)
@@ -293,22 +287,25 @@ def evaluation_table(facts: ModelFacts) -> str:
     )
 
 
-def of_decoder(facts: ModelFacts, name: str | None) -> dict[str, str]:
+def of_decoder(facts: ModelFacts, folder: Path) -> dict[str, str]:
     if facts.chat:
         purpose = "It answers in conversations."
         function, call = "chat", 'chat(model, [{"role": "user", "content": "Hello!"}])'
     else:
         purpose = "It is a base model: it continues text and does not answer questions."
         function, call = "complete", 'complete(model, "Once upon a time")'
+    # Without config.json, no library that knows the family knows this model.
+    name = family(facts.config) if (folder / "config.json").is_file() else None
     library, loads = "gptcore", ""
-    file = next((variant.file for variant in facts.variants.values()), FILES["fp32"])
+    file = next((variant.file for variant in facts.variants.values()), VARIANTS["fp32"])
     if name:
         is_for_browsers = "int8" in facts.variants  # transformers.js loads this file in browsers
         library = "transformers.js" if is_for_browsers else "transformers"
-        is_whole = "fp32" in (facts.variants or ["fp32"])
-        loads = f" `model.safetensors` loads as\n`{CLASSES[name]}`." if is_whole else ""
+        has_weights = any((folder / weights).is_file() for weights in (WEIGHTS, INDEX))
+        loads = f" `model.safetensors` loads as\n`{CLASSES[name]}`." if has_weights else ""
     return {
         "front_matter": f"library_name: {library}\npipeline_tag: text-generation",
+        "family_tag": f"- {name}\n" if name else "",
         "shape": shape(DECODER_SHAPE, facts),
         "purpose": purpose,
         "use": DECODER_USE.format(function=function, call=call),
@@ -329,6 +326,7 @@ def shape(form: str, facts: ModelFacts) -> str:
 def of_translator(facts: ModelFacts) -> dict[str, str]:
     return {
         "front_matter": "library_name: gptcore\npipeline_tag: translation",
+        "family_tag": "",
         "shape": shape(TRANSLATOR_SHAPE, facts),
         "purpose": "It translates single sentences.",
         "use": TRANSLATOR_USE,

@@ -5,11 +5,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from export.formats.serving import can_serve, write_serving
-from export.verify.report import Check, any_failed, print_report
+from export.verify.report import require_passed
 from export.verify.serving import compare_serving
 from gptcore.bundle import SERVING, VARIANTS
-from gptcore.checks import UserError
 from gptcore.config import ModelConfig
+from gptcore.facts import Check
 from gptcore.system.files import new_file
 from training.machine.progress import waiting
 
@@ -34,8 +34,6 @@ def write_serving_graphs(
             with waiting(f"writing {Path(SERVING[variant]).name}"):
                 write_serving(source, path, config)
             found = compare_serving(source, path, config, limit, Path(SERVING[variant]).name)
-            if any_failed(found):
-                print_report(found)
-                raise UserError(f"{folder / SERVING[variant]} differs from {source.name}")
+            require_passed(found, f"{folder / SERVING[variant]} differs from {source.name}")
             checks += found
     return checks

@@ -38,6 +38,13 @@ from training.run.directory import Run
 WORST = {"fp16": 0.005, "int8": 0.04, "q8": 0.005, "q4": 0.04, "q4f16": 0.04}
 SLIGHT = 0.001  # bits per byte that are no loss, whatever share of a narrow text's they are
 HALF = float(np.finfo(np.float16).max)
+N_CALIBRATION = 24  # rows
+FLOPS = 5e12  # of measuring one file, a minute on two cores; 10M parameters read 250,000 tokens
+LEAST_ROW, MOST_LOGITS = 512, 1 << 24
+TIMED = 128  # tokens, by which the number of threads is chosen
+TIMED_BYTES = 1e9  # of a larger file no second session is opened beside the first
+REFERENCE_BYTES = 2**27  # of the first file's log probabilities; more of them are on the disk
+TOGETHER = 64  # tokens whose probabilities are in memory in double precision, 78 MB of 151,936
 Row = tuple[np.ndarray, np.ndarray]  # ids (T,) and targets (T,); an IGNORED target is not counted
 
 
@@ -70,15 +77,6 @@ class Measured:
             agreement=self.n_agree / n_tokens,
             divergence=self.divergence / n_tokens,
         )
-
-
-N_CALIBRATION = 24  # rows
-FLOPS = 5e12  # of measuring one file, a minute on two cores; 10M parameters read 250,000 tokens
-LEAST_ROW, MOST_LOGITS = 512, 1 << 24
-TIMED = 128  # tokens, by which the number of threads is chosen
-TIMED_BYTES = 1e9  # of a larger file no second session is opened beside the first
-REFERENCE_BYTES = 2**27  # of the first file's log probabilities; more of them are on the disk
-TOGETHER = 64  # tokens whose probabilities are in memory in double precision, 78 MB of 151,936
 
 
 def calibration_rows(run: Run) -> list[np.ndarray]:
@@ -190,22 +188,29 @@ def measure(
                 if not in_turn:
                     sessions[name] = session
                 references.seek(0)
-                for ids, targets in part:
-                    (counted,) = np.nonzero(targets != IGNORED)
-                    logits = session.run(["logits"], prompt_feeds(session, ids))[0]
-                    for start in range(0, len(counted), TOGETHER):
-                        at = counted[start : start + TOGETHER]
-                        log_p = reference = log_softmax(logits[0, at])
+                for row in part:
+                    for log_p, ids in predictions(session, *row):
+                        reference = log_p
                         if path != first:
                             kept = np.frombuffer(references.read(4 * log_p.size), np.float32)
                             reference = kept.reshape(log_p.shape)
                         elif len(files) > 1:
                             references.write(log_p.astype(np.float32).tobytes())
-                        n_bytes = int(byte_lengths[targets[at]].sum())
-                        result[name].add(log_p, reference, targets[at], n_bytes)
+                        result[name].add(log_p, reference, ids, int(byte_lengths[ids].sum()))
                     bar.update()
                 del session
     return result
+
+
+def predictions(
+    session: ort.InferenceSession, ids: np.ndarray, targets: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield log probabilities (n, V) and the true next tokens (n,) of a row, TOGETHER at a time."""
+    (counted,) = np.nonzero(targets != IGNORED)
+    logits = session.run(["logits"], prompt_feeds(session, ids))[0]
+    for start in range(0, len(counted), TOGETHER):
+        at = counted[start : start + TOGETHER]
+        yield log_softmax(logits[0, at]), targets[at]
 
 
 def largest(path: Path, rows: Sequence[Row]) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from export.folder.card import LOSS, Hub, write_card
+from export.folder.copy import copy_files
 from export.folder.replace import check_model_folder
 from export.folder.serving import write_serving_graphs
 from export.folder.transformers_js import tell_transformers_js
@@ -24,20 +25,20 @@ from export.formats.hugging_face import (
     chat_template_of,
     genai_config,
     generation_config,
-    llama_config,
     recommended_sampling,
     special_tokens_map,
     token_ids,
     tokenizer_config,
+    transformers_config,
     write_tokenizer_json,
 )
 from export.formats.inspect_onnx import write_inspect, write_untrained
-from export.formats.to_onnx import write_onnx
+from export.formats.to_onnx import write_decoder
 from export.formats.translation_to_onnx import write_translator
 from export.formats.weights import write_decoder_weights, write_weights
 from export.verify.decoder import load_reference, verify
 from export.verify.inspection import compare_inspect
-from export.verify.report import TOLERANCE, Check, any_failed, as_facts, logits_limit, print_report
+from export.verify.report import TOLERANCE, logits_limit, require_passed
 from export.verify.translation import verify_translation
 from gptcore.bundle import (
     INSPECT,
@@ -53,10 +54,10 @@ from gptcore.bundle import (
 )
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.facts import ModelFacts, Training
+from gptcore.facts import Check, ModelFacts, Training
 from gptcore.families import family
 from gptcore.nn import build_model, count_parameters
-from gptcore.nn.checkpoint import load_weights
+from gptcore.nn.checkpoint import Checkpoint, load_weights
 from gptcore.nn.gpt import GPT
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.system.files import new_file, new_folder, read_json, write_json
@@ -86,21 +87,38 @@ def export_run(run: Run, target: Target) -> list[Check]:
 
     Raises UserError if the verification fails, and leaves `target.out` unchanged.
     """
-    out, formats = target.out, target.formats
-    if formats and isinstance(run.model, Seq2SeqConfig):
+    out = target.out
+    if target.formats and isinstance(run.model, Seq2SeqConfig):
         raise UserError("--quantize is for decoders: a translation model is exported in fp32 only")
     if not run.is_settled:
         print(f"note: the training in {run.path} is not complete; it can go on with --resume")
     model: GPT | Seq2Seq = build_model(run.model)
     parameters = count_parameters(model)
-    rows = held_out(run, parameters) if formats else ()
+    # Before the weights are read: the shards that it needs may be gone.
+    smaller = smaller_of(run, parameters) if target.formats else None
     checkpoint = run.best_checkpoint()
     load_weights(model, whole_weights(run, checkpoint), checkpoint.path)
-    step, kept = checkpoint.facts["step"], checkpoint.facts.get("kept")
+    facts = facts_of(run, checkpoint, target.name, parameters)
+    kept = checkpoint.facts.get("kept")
     mixed = f", mixed with {kept:g} of the weights before the training," if kept else ""
+
+    def write(folder: Path) -> list[Check]:
+        print(f"exporting {checkpoint.path}{mixed} to {out}{', which is replaced' * out.exists()}")
+        if facts.loss_curve:
+            shutil.copyfile(run.path / LOSS, folder / LOSS)
+        if isinstance(model, Seq2Seq):
+            return export_translator(run, model, folder, facts)
+        return export_decoder(run, model, folder, facts)
+
+    return write_verified(target, facts, write, smaller)
+
+
+def facts_of(run: Run, checkpoint: Checkpoint, name: str, parameters: int) -> ModelFacts:
+    """Return the facts of a run's model as far as they are known before it is verified."""
+    step = checkpoint.facts["step"]
     took = {key: run.summary()[key] for key in ("tokens", "seconds") if run.is_complete}
-    facts = ModelFacts(
-        name=target.name,
+    return ModelFacts(
+        name=name,
         chat=run.data.chat,
         parameters=parameters,
         config=run.model,
@@ -112,18 +130,6 @@ def export_run(run: Run, target: Target) -> list[Check]:
         examples=run.data.examples,
     )
 
-    def write(folder: Path) -> list[Check]:
-        print(f"exporting {checkpoint.path}{mixed} to {out}{', which is replaced' * out.exists()}")
-        if facts.loss_curve:
-            shutil.copyfile(run.path / LOSS, folder / LOSS)
-        if isinstance(model, Seq2Seq):
-            return export_translator(run, model, folder, facts)
-        return export_decoder(run, model, folder, facts)
-
-    calibration = calibration_rows(run) if formats else ()
-    smaller = Smaller(rows, run.tokenizer, calibration) if formats else None
-    return write_verified(target, facts, write, smaller)
-
 
 class Smaller(NamedTuple):
     """What smaller files are measured on and fitted to."""
@@ -131,6 +137,10 @@ class Smaller(NamedTuple):
     rows: Iterable[Row]
     tokenizer: Tokenizer
     calibration: Iterable[np.ndarray]  # rows of ids of other text
+
+
+def smaller_of(run: Run, parameters: int) -> Smaller:
+    return Smaller(held_out(run, parameters), run.tokenizer, calibration_rows(run))
 
 
 def write_verified(
@@ -149,11 +159,8 @@ def write_verified(
         check_memory(facts.parameters)
     with new_folder(target.out) as folder:
         checks = write(folder)
-        if any_failed(checks):
-            print_report(checks)
-            raise UserError(
-                f"the exported graph differs from the model: {target.out} was not written"
-            )
+        different = f"the exported graph differs from the model: {target.out} was not written"
+        require_passed(checks, different)
         if smaller:
             rows, tokenizer, calibration = smaller
             added = add_variants(folder, target.formats, rows, tokenizer, target.force, calibration)
@@ -163,10 +170,10 @@ def write_verified(
         if not isinstance(facts.config, Seq2SeqConfig):
             limit = logits_limit(checks)
             checks += write_serving_graphs(folder, facts.config, variants, limit)
-        facts = replace(facts, parity=as_facts(checks))
+        facts = replace(facts, parity=tuple(checks))
         write_card(folder / "README.md", facts, target.hub)
         write_facts(folder, facts)
-        has_inspect = target.out.exists() and INSPECT.as_posix() in read_facts(target.out).sha256
+        has_inspect = target.out.exists() and INSPECT in read_facts(target.out).sha256
         if has_inspect and not isinstance(facts.config, Seq2SeqConfig):
             add_inspect(folder)
         check_model_folder(target.out, facts)  # again: a person may have put something there since
@@ -206,7 +213,7 @@ def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -
     ids = token_ids(tokenizer.special)
     write_tokenizer_json(tokenizer, folder / "tokenizer.json", is_chat)
     for name, content in (
-        ("config.json", llama_config(config, ids)),
+        ("config.json", transformers_config(config, ids)),
         ("generation_config.json", generation_config(ids)),
         ("genai_config.json", genai_config(config, ids)),
         ("tokenizer_config.json", tokenizer_config(config, is_chat)),
@@ -221,10 +228,9 @@ def write_family(run: Run, folder: Path) -> None:
     A base model that was taught conversations gets a chat template.
     """
     source = run.path / FAMILY
-    for name in FAMILY_FILES:
-        if name != "README.md" and (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
-    found = {name: read_json(source / name) for name in CHANGED if (source / name).is_file()}
+    names = [n for n in FAMILY_FILES if n != "README.md" and (source / n).is_file()]
+    copy_files(source, folder, names)
+    found = {name: read_json(source / name) for name in CHANGED if name in names}
     if content := found.get("config.json"):
         content["max_position_embeddings"] = run.model.block_size  # maybe shortened
     if content := found.get("genai_config.json"):  # of a shipped base, it names a smaller file
@@ -241,7 +247,7 @@ def write_family(run: Run, folder: Path) -> None:
 @waiting("writing the graph and the weights")
 def write_graph_and_weights(model: GPT, tokenizer: Tokenizer, folder: Path) -> None:
     (folder / ONNX).parent.mkdir()
-    write_onnx(model, folder / ONNX)
+    write_decoder(model, folder / ONNX)
     tokenizer.save(folder)
     write_decoder_weights(dict(model.named_parameters()), model.config, folder)
 
@@ -282,7 +288,7 @@ def add_inspect(folder: Path) -> None:
         write_checked_inspect(load_reference(bundle), path, logits_limit(bundle.facts.parity))
         untrained = files.enter_context(new_file(folder / UNTRAINED))
         write_untrained(bundle.config, path, untrained)
-    add_files(folder, [INSPECT.as_posix(), UNTRAINED.as_posix()])
+    add_files(folder, [INSPECT, UNTRAINED])
 
 
 def write_checked_inspect(model: GPT | Seq2Seq, path: Path, limit: float) -> None:
@@ -297,4 +303,4 @@ def write_checked_inspect(model: GPT | Seq2Seq, path: Path, limit: float) -> Non
             f"{INSPECT} was not written: it differs from PyTorch by {worst:.2g}, and {limit:.2g} "
             f"is allowed"
         )
-    print(f"{INSPECT.name} differs from PyTorch by {worst:.2g} at most")
+    print(f"{Path(INSPECT).name} differs from PyTorch by {worst:.2g} at most")

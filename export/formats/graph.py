@@ -55,6 +55,11 @@ def initializers(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     return {tensor.name: tensor for tensor in graph.initializer}
 
 
+def makers_of(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:
+    """Return the node that computes each value, by the name of the value."""
+    return {output: node for node in graph.node for output in node.output}
+
+
 def remove_unused(graph: onnx.GraphProto) -> None:
     """Delete the nodes and weights that no output depends on."""
     outputs = {output.name for output in graph.output}
@@ -71,7 +76,7 @@ def nodes_for(
     graph: onnx.GraphProto, names: Iterable[str], given: Set[str] = frozenset()
 ) -> list[onnx.NodeProto]:
     """Return the nodes, in their order, that compute the values `names` from those `given`."""
-    makers = {output: node for node in graph.node for output in node.output}
+    makers = makers_of(graph)
     needed: set[str] = set()
     wanted = {*names} - given
     while wanted:
@@ -132,7 +137,7 @@ def border(
 
 def head_of(graph: onnx.GraphProto) -> onnx.NodeProto:
     """Return the product that computes the logits; a bias may follow it."""
-    makers = {output: node for node in graph.node for output in node.output}
+    makers = makers_of(graph)
     node = makers["logits"]
     if node.op_type == "Add":
         node = next(makers[name] for name in node.input if name in makers)

@@ -1,7 +1,7 @@
 """The configuration files that other runtimes read: Hugging Face's and onnxruntime-genai's.
 
 >>> from gptcore.config import PRESETS
->>> llama_config(PRESETS["nano"], {"eos_token_id": [7]})["model_type"]
+>>> transformers_config(PRESETS["nano"], {"eos_token_id": [7]})["model_type"]
 'llama'
 """
 
@@ -9,15 +9,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gptcore.config import ModelConfig
 from gptcore.engine.sampling import SETTINGS
 from gptcore.families import CLASSES, family
 from gptcore.system.files import read_object
 from gptcore.text.chat_format import ChatFormat
 from gptcore.text.chat_template import ROLES
-from gptcore.text.tokenizer import PORTABLE_PATTERN, SPECIAL_TOKENS, Tokenizer, byte_to_unicode
+from gptcore.text.letters import to_letters
+from gptcore.text.tokenizer import PORTABLE_PATTERN, SPECIAL_TOKENS, Tokenizer
 
 # The template gives the prompt of gptcore.text.chat_template.render, but for a `<|` that a user
 # typed: it is broken up, since other runtimes parse special tokens in the rendered text. (`split`
@@ -55,7 +54,7 @@ def chat_template_of(form: ChatFormat) -> str:
 TokenIds = dict[str, Any]  # bos_token_id, eos_token_id, pad_token_id
 
 
-def llama_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
+def transformers_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
     """Return config.json of transformers' class with our model's shape."""
     rope, name = rope_parameters(config), family(config)
     assert name is not None, "no class of transformers holds this shape"
@@ -96,18 +95,6 @@ def rope_parameters(config: ModelConfig) -> dict[str, Any]:
         "high_freq_factor": config.rope_fast,
         "original_max_position_embeddings": config.rope_context,
     }
-
-
-def rope_factors(config: ModelConfig) -> np.ndarray:
-    """Return the factors (D / 2,), fp32, by which llama.cpp divides each rotary frequency.
-
-    The formula is the one of gptcore.nn.layers.Llama3Rotary (arXiv 2407.21783, section 3.4.2).
-    """
-    half = np.arange(0, config.head_dim, 2) / config.head_dim
-    turns = config.rope_context * config.rope_theta**-half / (2 * np.pi)
-    kept = (turns - config.rope_slow) / (config.rope_fast - config.rope_slow)
-    kept = kept.clip(0.0, 1.0)
-    return (1 / (kept + (1 - kept) / config.rope_factor)).astype(np.float32)
 
 
 def token_ids(special: dict[str, int]) -> TokenIds:
@@ -210,13 +197,8 @@ def write_tokenizer_json(tokenizer: Tokenizer, path: Path, is_chat: bool = True)
     from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, processors
     from tokenizers import Tokenizer as Fast
 
-    char_of = byte_to_unicode()
-
-    def written(token: bytes) -> str:
-        return "".join(char_of[byte] for byte in token)
-
-    vocab = {written(token): rank for token, rank in tokenizer.ranks.items()}
-    merges = [(written(a), written(b)) for a, b in recover_merges(tokenizer.ranks)]
+    vocab = {to_letters(token): rank for token, rank in tokenizer.ranks.items()}
+    merges = [(to_letters(a), to_letters(b)) for a, b in recover_merges(tokenizer.ranks)]
     fast = Fast(models.BPE(vocab=vocab, merges=merges))
     split = pre_tokenizers.Split(Regex(PORTABLE_PATTERN), behavior="isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

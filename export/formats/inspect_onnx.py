@@ -10,14 +10,7 @@ import torch
 from onnx import helper, numpy_helper
 
 from export.formats.inspect_modules import InspectGPT, InspectSeq2Seq
-from export.formats.to_onnx import (
-    graph_without_weights,
-    place_weights,
-    rename_axes,
-    strip_metadata,
-    tensors_of,
-    write_graph,
-)
+from export.formats.to_onnx import write_graph
 from gptcore.config import ModelConfig
 from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT
@@ -48,17 +41,8 @@ def write_gpt(model: GPT, path: Path) -> None:
         "values": [*layers, config.n_kv_head, length, config.head_dim],
         "normed": [*layers, 2, length, config.n_embd],
     }
-    inputs = {"input_ids": tokens}
-    with torch.device("meta"):
-        traced = InspectGPT(build_model(config))
-        example = {"input_ids": torch.ones(2, 3, dtype=torch.long)}
-    proto = graph_without_weights(traced, example, inputs, outputs)
-    rename_axes(proto.graph, inputs | outputs)
-    strip_metadata(proto)
-    value = place_weights(proto, tensors_of(InspectGPT(model)))
-    for tensor in proto.graph.initializer:
-        tensor.CopyFrom(numpy_helper.from_array(value(tensor), tensor.name))
-    onnx.save(proto, path)
+    example = {"input_ids": torch.ones(2, 3, dtype=torch.long)}
+    write_graph(InspectGPT(model), example, {"input_ids": tokens}, outputs, path)
 
 
 def write_seq2seq(model: Seq2Seq, path: Path) -> None:

@@ -31,6 +31,7 @@ from export.formats.graph import (
     MICROSOFT,
     initializers,
     keep_last_logits,
+    makers_of,
     need_microsoft,
     refer_to_weights,
     remove_unused,
@@ -82,7 +83,7 @@ def replace_attention(
     graph: onnx.GraphProto, config: ModelConfig, layer: int, rotary: list[str]
 ) -> None:
     """Replace what lies between the projection to q, k, v and the output projection."""
-    makers = {output: node for node in graph.node for output in node.output}
+    makers = makers_of(graph)
     readers = {name: node for node in graph.node for name in node.input}
     value = f"present.{layer}.value"
     # Backwards: Concat(past, Transpose(Split(Reshape(packed))))

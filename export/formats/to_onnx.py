@@ -1,15 +1,15 @@
-"""Exports a decoder to ONNX: dynamic axes, key/value cache, standard operators only.
+"""Exports a model to ONNX: dynamic axes, key/value cache, standard operators only.
 
     >>> from gptcore.config import PRESETS
     >>> from gptcore.nn import build_model
-    >>> write_onnx(build_model(PRESETS["tiny"]), "model.onnx")          # doctest: +SKIP
+    >>> write_decoder(build_model(PRESETS["tiny"]), Path("model.onnx"))   # doctest: +SKIP
 
-The graph is traced from the model's own `forward`. Then the axes get the names that other
-runtimes expect, and metadata about the exporting machine is deleted.
+The graph is traced from the model's own `forward`, without the weights. These are added by their
+names, in the file of the graph or, if they are too large for it, in one file beside it. The axes
+get the names that other runtimes expect, and metadata about the exporting machine is deleted.
 
-A decoder is traced without its weights and with two layers, of which the second is repeated: the
-time of a trace grows with the number of layers, from seconds to minutes. The weights are added by
-their names, in the file of the graph or, if they are too large for it, in one file beside it.
+Of a decoder, two layers are traced, and the second is repeated: the time of a trace grows with the
+number of layers, from seconds to minutes.
 """
 
 import logging
@@ -27,7 +27,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
-from export.formats.graph import Value, save_graph, set_items
+from export.formats.graph import save_graph, set_items
 from gptcore.config import ModelConfig
 from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT
@@ -39,32 +39,27 @@ TRACED_LAYERS = 2
 Axes = dict[str, list]  # per input or output: names of dynamic axes, sizes of others
 
 
-def write_onnx(model: GPT, path: str | Path) -> None:
-    """Export a decoder in fp32, with logits for all T; `axes` names inputs and outputs.
-
-    Weights that are too large for the graph's file are written beside it, see export.formats.graph.
-    """
-    proto = decoder_graph(model.config)
-    save_graph(proto, Path(path), place_weights(proto, tensors_of(model)))
+def write_decoder(model: GPT, path: Path) -> None:
+    """Export a decoder in fp32, with logits for all T; `axes` names inputs and outputs."""
+    save_with_weights(decoder_graph(model.config), model, path)
 
 
 def write_graph(
-    module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes, path: str | Path
+    module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes, path: Path
 ) -> None:
-    """Export a module in fp32 and evaluation mode to one file.
+    """Export a module in fp32 and evaluation mode.
 
     `example` holds its arguments, tensors or nested lists of tensors, in the order of `inputs`.
     """
-    program = trace(module.float().cpu(), example, inputs, outputs)
-    proto = program.model_proto
+    module = module.float().cpu()
+    proto = graph_without_weights(module, example, inputs, outputs)
     rename_axes(proto.graph, inputs | outputs)
     strip_metadata(proto)
-    onnx.checker.check_model(proto, full_check=True)
-    onnx.save(proto, str(path))
+    save_with_weights(proto, module, path)
 
 
 def trace(
-    module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes, optimize: bool = True
+    module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes
 ) -> torch.onnx.ONNXProgram:
     """Trace a module in evaluation mode; the arguments are those of `write_graph`."""
     names = iter(inputs.values())
@@ -89,7 +84,7 @@ def trace(
             output_names=list(outputs),
             dynamic_shapes={name: dynamic(value) for name, value in example.items()},
             verbose=False,
-            optimize=optimize,
+            optimize=False,  # graph_without_weights does that
         )
     assert program is not None  # torch's older exporter returns None
     return program
@@ -115,13 +110,13 @@ def decoder_graph(config: ModelConfig) -> onnx.ModelProto:
 def graph_without_weights(
     module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes
 ) -> onnx.ModelProto:
-    """Trace a module, best one without values, to a graph whose weights are names alone.
+    """Trace a module to a graph whose weights are names alone.
 
     The arguments are those of `write_graph`.
     """
-    program = trace(module, example, inputs, outputs, optimize=False)
+    program, weights = trace(module, example, inputs, outputs), tensors_of(module)
     for name, initializer in program.model.graph.initializers.items():
-        if name in tensors_of(module):
+        if name in weights:
             initializer.const_value = None
     logging.disable(logging.WARNING)  # it warns of each of them
     try:
@@ -183,8 +178,9 @@ def declare(values: Any, names: Axes) -> None:
         values.append(helper.make_tensor_value_info(name, kind, shape))
 
 
-def place_weights(proto: onnx.ModelProto, weights: dict[str, Tensor]) -> Value:
-    """Declare the weights that a graph reads by their names, and check it; return their values."""
+def save_with_weights(proto: onnx.ModelProto, model: nn.Module, path: Path) -> None:
+    """Declare the weights that a graph reads by their names, check it, and write both."""
+    weights = tensors_of(model)
     add_weights(proto.graph, weights)
     transposed = fold_transposes(proto.graph, weights)
     check(proto, weights)
@@ -195,7 +191,7 @@ def place_weights(proto: onnx.ModelProto, weights: dict[str, Tensor]) -> Value:
         array = weights[tensor.name].detach().float().cpu().numpy()
         return array.T if tensor.name in transposed else array
 
-    return value
+    save_graph(proto, path, value)
 
 
 def add_weights(graph: onnx.GraphProto, weights: dict[str, Tensor]) -> None:

@@ -2,11 +2,9 @@
 
 >>> to_hugging_face(Path("SmolLM2-135M-Instruct.Q4_1.gguf"), Path("SmolLM2"))   # doctest: +SKIP
 
-Tensors are unpacked to fp32. llama.cpp rotates neighbouring rows of a head together, so a Llama's
-query and key matrices have their rows in another order there (see export.gguf.write).
+Tensors are unpacked to fp32; for a Llama's query and key matrices see export.gguf.rotary.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from export.formats.hugging_face import rope_factors
 from export.formats.weights import write_weights
 from export.gguf.file import GGUF, read_gguf
+from export.gguf.rotary import FACTORS, frequency_factors, in_halves
 from export.gguf.tokenizer import check_vocabulary, tokenizer_config, tokenizer_json
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.families import CLASSES
+from gptcore.system.files import write_json
 
 LAYERS = {  # by llama.cpp's name of a layer of a block
     "attn_norm": "input_layernorm",
@@ -43,7 +42,6 @@ SAMPLING = {"temperature": "temp", "repetition_penalty": "penalty_repeat"} | {
 OTHERS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 # Settings that change what a model computes, unless they are "none".
 UNSUPPORTED = ("rope.scaling.type", "rope.scale_linear", "attention.sliding_window", "expert_count")
-FREQUENCIES = "rope_freqs.weight"
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 
@@ -71,7 +69,7 @@ def to_hugging_face(path: Path, folder: Path) -> None:
         ("tokenizer_config.json", tokenizer_config(file)),
         ("generation_config.json", generation_config(file)),
     ):
-        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+        write_json(folder / name, content)
     licence = file.metadata.get("general.license")
     if isinstance(licence, str) and re.fullmatch(r"[\w.-]+", licence):
         (folder / "README.md").write_text(f"---\nlicense: {licence}\n---\n", encoding="utf-8")
@@ -116,14 +114,14 @@ def config_json(file: GGUF, family: str) -> dict[str, Any]:
         if file.metadata.get(key, "none") != "none":
             raise UserError(f"{file.path}: {key}={file.metadata[key]!r} is not supported")
     rope = {"rope_type": "default", "rope_theta": value("rope.freq_base", float, 10000.0)}
-    if FREQUENCIES in file.places:
+    if FACTORS in file.places:
         rope |= llama3_rope(file, rope["rope_theta"], head_dim)
     return config | {"rope_parameters": rope}
 
 
 def llama3_rope(file: GGUF, theta: float, head_dim: int) -> dict[str, Any]:
     """Return Llama 3's settings, of which the file has only the frequencies' factors."""
-    found = file.tensor(FREQUENCIES)
+    found = file.tensor(FACTORS)
     factor = float(found.max())
     if np.isfinite(factor) and 1 < factor < 1e6:
         config = ModelConfig(
@@ -132,10 +130,10 @@ def llama3_rope(file: GGUF, theta: float, head_dim: int) -> dict[str, Any]:
             rope_theta=theta,
             rope_factor=factor,
         )
-        expected = rope_factors(config)
+        expected = frequency_factors(config)
         if expected.shape == found.shape and np.allclose(expected, found, rtol=1e-4):
             return {"rope_type": "llama3", "factor": factor, **LLAMA3}
-    raise UserError(f"{file.path}: the factors {FREQUENCIES} are not Llama 3's: not supported")
+    raise UserError(f"{file.path}: the factors {FACTORS} are not Llama 3's: not supported")
 
 
 def generation_config(file: GGUF) -> dict[str, Any]:
@@ -168,7 +166,7 @@ def hugging_face_names(file: GGUF, family: str) -> dict[str, str]:
                 names[name] = f"model.layers.{layer}.{LAYERS[kind]}.bias"
             case [kind, "weight"] if kind in OTHERS:
                 names[name] = f"{OTHERS[kind]}.weight"
-            case _ if name != FREQUENCIES:
+            case _ if name != FACTORS:
                 raise UserError(f"{file.path} has a tensor {name!r}, which is not supported")
     return names
 
@@ -181,11 +179,3 @@ def tensors(
         array = file.tensor(name)
         n_head = heads.get(name.split(".")[-2])
         yield theirs, torch.from_numpy(in_halves(array, n_head) if n_head else array)
-
-
-def in_halves(array: np.ndarray, n_head: int) -> np.ndarray:
-    """Undo export.gguf.write.interleaved."""
-    if array.ndim != 2 or len(array) % (2 * n_head):
-        raise UserError(f"a matrix of {array.shape} cannot have {n_head} heads")
-    pairs = array.reshape(n_head, -1, 2, array.shape[1])
-    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)

@@ -1,12 +1,8 @@
 """Writes a model folder as one .gguf file for llama.cpp, without torch.
 
 >>> write_gguf(Path("models/nano"), Path("models/nano.gguf"))  # doctest: +SKIP
-
-In Llamas llama.cpp rotates neighbouring rows of a head together; gptcore rotates rows i and
-i + head_dim / 2. The rows of their query and key matrices are therefore reordered.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,8 +12,9 @@ import numpy as np
 from gguf import MODEL_ARCH, LlamaFileType, TokenType
 from safetensors import safe_open
 
-from export.formats.hugging_face import recover_merges, rope_factors
+from export.formats.hugging_face import recover_merges
 from export.formats.pre_tokenizers import PRE_TOKENIZERS, pattern_of
+from export.gguf.rotary import FACTORS, frequency_factors, interleaved
 from gptcore.bundle import (
     Bundle,
     TranslationBundle,
@@ -29,7 +26,8 @@ from gptcore.checks import UserError, check_choice
 from gptcore.families import family
 from gptcore.system.files import new_file, read_json
 from gptcore.text.chat_template import reply_end
-from gptcore.text.tokenizer import PATTERN, Tokenizer, byte_to_unicode
+from gptcore.text.letters import to_letters
+from gptcore.text.tokenizer import PATTERN, Tokenizer
 
 OURS, HEAD_BYTES = "gptcore.written", 4096  # a key that stands in the beginning of our files
 FILE_TYPES = {"f32": LlamaFileType.ALL_F32, "f16": LlamaFileType.MOSTLY_F16}
@@ -136,7 +134,7 @@ def add_tokenizer(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
     merges = recover_merges(tokenizer.ranks)
-    writer.add_token_merges([f"{written(a)} {written(b)}" for a, b in merges])
+    writer.add_token_merges([f"{to_letters(a)} {to_letters(b)}" for a, b in merges])
     generation = bundle.path / "generation_config.json"
     ids = read_json(bundle.path / "config.json")
     if generation.is_file():
@@ -155,13 +153,13 @@ def add_tokenizer(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
     # the chat template already contains it
     writer.add_add_bos_token(bool(tokenizer.chat.text) and not bundle.is_chat)
     if bundle.is_chat:
-        settings = json.loads((bundle.path / "tokenizer_config.json").read_text(encoding="utf-8"))
+        settings = read_json(bundle.path / "tokenizer_config.json")
         writer.add_chat_template(settings["chat_template"])
 
 
 def vocabulary(tokenizer: Tokenizer) -> tuple[list[str], list[TokenType]]:
     """Return the text of each id in llama.cpp's letters, and its type."""
-    tokens = [written(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)]
+    tokens = [to_letters(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)]
     kinds = [TokenType.NORMAL] * len(tokens)
     for name, i in tokenizer.special.items():
         # ids without a token are filled up (export.pretrained.tokenizer)
@@ -170,13 +168,6 @@ def vocabulary(tokenizer: Tokenizer) -> tuple[list[str], list[TokenType]]:
     for name, i in tokenizer.added.items():
         tokens[i], kinds[i] = name, TokenType.USER_DEFINED
     return tokens, kinds
-
-
-def written(token: bytes) -> str:
-    return "".join(map(CHAR_OF.__getitem__, token))
-
-
-CHAR_OF = byte_to_unicode()
 
 
 def tensors(bundle: Bundle, dtype: str) -> Iterator[tuple[str, np.ndarray]]:
@@ -194,13 +185,4 @@ def tensors(bundle: Bundle, dtype: str) -> Iterator[tuple[str, np.ndarray]]:
                 narrow = dtype == "f16" and array.ndim > 1
                 yield f"{names[stem]}.{part}", array.astype(np.float16) if narrow else array
     if config.position == "llama3_rotary":
-        yield "rope_freqs.weight", rope_factors(config)
-
-
-def interleaved(array: np.ndarray, n_head: int) -> np.ndarray:
-    """Interleave the rows of each head of (n_head * head_dim, C).
-
-    Row i of the first half is then followed by row i of the second half.
-    """
-    halves = array.reshape(n_head, 2, -1, array.shape[1])
-    return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(array.shape)
+        yield FACTORS, frequency_factors(config)

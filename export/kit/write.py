@@ -4,20 +4,21 @@
 """
 
 import json
-import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from export.folder.card import read_hub, write_card
+from export.folder.copy import copy_files
 from export.folder.replace import check_replaceable
 from export.formats.sampling import write_sampling
 from export.kit.contract import contract, page
 from export.kit.vectors import make_vectors
-from export.verify.report import Check, any_failed, print_report
+from export.verify.report import print_report, require_passed
 from export.verify.sampling import compare_sampling
 from gptcore.bundle import (
     FACTS,
+    INDEX,
     INSPECT,
     ONNX,
     SERVING,
@@ -29,14 +30,13 @@ from gptcore.bundle import (
     write_facts,
 )
 from gptcore.checks import UserError
+from gptcore.facts import Check
 from gptcore.system.files import new_folder
 from training.machine.progress import waiting
 
 CONTRACT, PAGE, VECTORS = "contract.json", "CONTRACT.md", "vectors.json"
 # The sampling graphs, by the variant whose weights they use.
 SAMPLING = {name: file.replace("serving", "sampling") for name, file in SERVING.items()}
-WEIGHTS = r" `model\.safetensors` loads as\n`\w+`\."  # as in export/folder/card.py
-OURS = {INSPECT.as_posix(), UNTRAINED.as_posix(), *SERVING.values()}  # of no use to other programs
 
 
 def write_kit(model: Path, out: Path) -> None:
@@ -49,11 +49,8 @@ def write_kit(model: Path, out: Path) -> None:
         )
     check_replaceable(out, "kit", parts)
     with new_folder(out) as folder:
-        for name in bundle.facts.sha256:
-            if name not in OURS and not name.endswith((".safetensors", ".safetensors.index.json")):
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(bundle.path / name, folder / name)
-        leave_out_weights(folder / "README.md")
+        copy_files(bundle.path, folder, filter(is_for_others, bundle.facts.sha256))
+        write_card(folder / "README.md", bundle.facts, read_hub(bundle.path))
         kit = replace(bundle, path=folder)
         print_report(add_sampling(kit))
         graphs = graphs_of(kit)
@@ -65,11 +62,10 @@ def write_kit(model: Path, out: Path) -> None:
     print(f"wrote {out}; read {out / PAGE} first")
 
 
-def leave_out_weights(card: Path) -> None:
-    """Take out of the model card, which has the licences, what it says of the weights' own file."""
-    if card.is_file():
-        text = card.read_text(encoding="utf-8")
-        card.write_text(re.sub(WEIGHTS, "", text), encoding="utf-8")
+def is_for_others(name: str) -> bool:
+    """Return whether a file of a model folder is of use to programs that run its graphs alone."""
+    ours = {INSPECT, UNTRAINED, *SERVING.values()}
+    return name not in ours and not name.endswith((".safetensors", INDEX))
 
 
 def parts(out: Path) -> set[str] | None:
@@ -87,9 +83,9 @@ def add_sampling(kit: Bundle) -> list[Check]:
         source, path = kit.path / VARIANTS[variant], kit.path / SAMPLING[variant]
         write_sampling(source, path)
         checks.append(compare_sampling(source, path, kit.config))
-    if any_failed(checks):
-        print_report(checks)
-        raise UserError("a sampling graph chooses other tokens than the engine: no kit was written")
+    require_passed(
+        checks, "a sampling graph chooses other tokens than the engine: no kit was written"
+    )
     return checks
 
 

@@ -1,10 +1,10 @@
 """Fetches a model's files from the Hugging Face Hub: resumed, and each compared with its hash.
 
 >>> folder = Path("hub/HuggingFaceTB/SmolLM2-135M-Instruct")
->>> fetch(folder, "HuggingFaceTB/SmolLM2-135M-Instruct", check=print)      # doctest: +SKIP
+>>> fetch_model(folder, "HuggingFaceTB/SmolLM2-135M-Instruct", check=print)      # doctest: +SKIP
 
 The Hub's library lists the files with their hashes, and knows the user's token. The bytes come
-through the downloader of data sets, because the library (2.4) begins a file anew when its process
+through training.machine.download, because the library (2.4) begins a file anew when its process
 has ended, and compares sizes only. Only data is fetched, never pickles or programs.
 """
 
@@ -26,8 +26,7 @@ from huggingface_hub.utils import build_hf_headers, httpx
 
 from gptcore.checks import UserError
 from gptcore.system.files import file_sha256, locked, write_whole
-from training.datasets.download import beside, keep
-from training.datasets.download import fetch as receive
+from training.machine.download import beside, fetch, keep
 
 NEEDED = re.compile(
     r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map)\.json"
@@ -53,7 +52,7 @@ def home() -> Path:
     return Path(constants.HF_HOME) / "gptcore"
 
 
-def fetch(folder: Path, repo: str, check: Callable[[Path], None]) -> None:
+def fetch_model(folder: Path, repo: str, check: Callable[[Path], None]) -> None:
     """Make `folder` hold the model's files as the Hub has them; those that it holds are kept.
 
     `check` is called with the folder before the weights are fetched, when the small files are
@@ -164,7 +163,7 @@ def obtain(file: HubFile, address: str, folder: Path) -> None:
     if path.exists():
         return
     url = f"{address}/{file.name}"
-    part = receive(url, path, build_hf_headers())
+    part = fetch(url, path, build_hf_headers())
     if not has_digest(part, file.digest):
         part.unlink()
         raise UserError(

@@ -26,11 +26,10 @@ from export.pretrained.tokenizer import (
     read_tokenizer,
 )
 from export.verify.decoder import verify
-from export.verify.report import Check
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError, check_type
 from gptcore.config import ModelConfig
-from gptcore.facts import Imported, ModelFacts
+from gptcore.facts import Check, Imported, ModelFacts
 from gptcore.families import FAMILIES, family
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import model_of

@@ -14,8 +14,9 @@ from gptcore.checks import UserError, shorten
 from gptcore.system.files import read_object
 from gptcore.text.chat_format import ChatFormat
 from gptcore.text.chat_template import ROLES
+from gptcore.text.letters import LETTERS, from_letters
 from gptcore.text.parts import Form
-from gptcore.text.tokenizer import Tokenizer, byte_to_unicode
+from gptcore.text.tokenizer import Tokenizer
 from training.dialogues.generator import dialogues
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def check_kind(data: dict[str, Any], path: Path) -> None:
         (model.get("byte_fallback"), "it falls back to bytes (SentencePiece)"),
         (data.get("normalizer") not in (None, NFC), "it normalises texts, and not to NFC"),
         (
-            model.get("unk_token") and not set(byte_to_unicode().values()) <= set(model["vocab"]),
+            model.get("unk_token") and not set(LETTERS.values()) <= set(model["vocab"]),
             "it has an unknown token, and lacks single bytes",
         ),
     ):
@@ -128,10 +129,9 @@ def generation_settings(folder: Path) -> dict[str, Any]:
 
 def read_ranks(vocab: dict[str, int], names: dict[str, int], folder: Path) -> dict[bytes, int]:
     """Return the bytes of the ordinary tokens, numbered in the order of their ids."""
-    byte_of = {char: byte for byte, char in byte_to_unicode().items()}
     ordinary = sorted((i, token) for token, i in vocab.items() if token not in names)
     try:
-        return {bytes(byte_of[c] for c in token): n for n, (_, token) in enumerate(ordinary)}
+        return {from_letters(token): n for n, (_, token) in enumerate(ordinary)}
     except KeyError as error:
         raise UserError(
             f"{folder / 'tokenizer.json'} is not a byte-level BPE tokenizer: "
@@ -141,17 +141,12 @@ def read_ranks(vocab: dict[str, int], names: dict[str, int], folder: Path) -> di
 
 def check_merges(ranks: dict[bytes, int], model: dict[str, Any], folder: Path) -> None:
     """Raise UserError unless merges are in the order of ids, as tiktoken needs them."""
-    byte_of = {char: byte for byte, char in byte_to_unicode().items()}
-
-    def to_bytes(text: str) -> bytes:
-        return bytes(byte_of[char] for char in text)
-
     pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
     if wrong := next((pair for pair in pairs if len(pair) != 2), None):
         raise UserError(
             f"{folder / 'tokenizer.json'} is damaged: the merge {wrong!r} is not of two tokens"
         )
-    merges = [(to_bytes(a), to_bytes(b)) for a, b in pairs]
+    merges = [(from_letters(a), from_letters(b)) for a, b in pairs]
     expected = recover_merges(ranks)
     same = set(expected) <= set(merges) if model.get("ignore_merges") else expected == merges
     if not same:

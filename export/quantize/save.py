@@ -28,6 +28,7 @@ from export.formats.graph import (
     MICROSOFT,
     Value,
     initializers,
+    makers_of,
     n_bytes,
     need_microsoft,
     nodes_for,
@@ -109,7 +110,7 @@ def widen_norms(graph: onnx.GraphProto) -> None:
     Runtime makes one operator of a norm with its casts; for WebGPU it does not, with or without.
     """
     del graph.value_info[:]  # it has the types of before
-    makers = {output: node for node in graph.node for output in node.output}
+    makers = makers_of(graph)
     weights = initializers(graph)
     wide: dict[str, TensorProto] = {}  # the constants of norms, by their names in fp16
     for last in list(graph.node):
@@ -270,7 +271,7 @@ def separate_values(graph: onnx.GraphProto, value: Value) -> list[str]:
     Return the names of these products. Errors in values reach the output as they are; those in
     queries and keys only shift attention.
     """
-    makers = {output: node for node in graph.node for output in node.output}
+    makers = makers_of(graph)
     weights, names = initializers(graph), []
     for output in graph.output:
         if not output.name.endswith(".value"):

@@ -6,7 +6,6 @@ PyInstaller collects Python, ONNX Runtime and the rest for the system that it ru
 lists its files with their hashes; see gptcore/window/application.py, which checks them.
 """
 
-import json
 import os
 import re
 import shutil
@@ -22,7 +21,7 @@ from export.ship.space import copy_model
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError
 from gptcore.page.shell import VIEW
-from gptcore.system.files import new_folder, write_json
+from gptcore.system.files import new_folder, read_json, write_json
 from gptcore.system.wording import word
 from gptcore.window.application import FILES, ICON, MODEL, hashes
 
@@ -76,7 +75,7 @@ def application_name(bundle: Bundle) -> str:
 def parts(out: Path) -> set[str] | None:
     """See export.folder.replace."""
     try:
-        return {FILES, *json.loads((out / FILES).read_text(encoding="utf-8"))}
+        return {FILES, *read_json(out / FILES)}
     except (OSError, ValueError, TypeError):
         return None
 

@@ -23,14 +23,14 @@ from export.ship.web import (
     SITE,
     SOURCES,
     check_model,
-    copy_files,
+    copy_page,
     graph_on_cpus,
     site_facts,
 )
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError
 from gptcore.page.shell import VIEW
-from gptcore.system.files import new_file, write_json
+from gptcore.system.files import files_in, new_file, write_json
 
 PAGE, UNPACK = (SOURCES / "single" / name for name in ("page.html", "unpack.js"))
 GENERATOR = "python -m export web --single-file"  # what a page of ours says near its beginning
@@ -50,7 +50,7 @@ def build_single_file(bundle: Bundle, out: Path) -> None:
     check_out(out)
     with TemporaryDirectory() as temporary, new_file(out) as file:
         folder = Path(temporary)
-        model = copy_files(bundle, folder, [graph])
+        model = copy_page(bundle, folder, [graph])
         for path in [path for pattern in UNNEEDED for path in folder.rglob(pattern)]:
             path.unlink()
         licences = [(folder / name).read_text(encoding="utf-8") for name in LICENCES]
@@ -75,7 +75,7 @@ def smallest_graph(bundle: Bundle) -> str:
     Raises UserError if it and the graphs of the Inspect tab are too large.
     """
     graph = graph_on_cpus(bundle)
-    inside = [name for name in map(Path.as_posix, INSIDE) if name in bundle.facts.sha256]
+    inside = [name for name in INSIDE if name in bundle.facts.sha256]
     size = sum((bundle.path / name).stat().st_size for name in (graph, *inside))
     if size > MOST:
         raise UserError(
@@ -100,7 +100,7 @@ def check_out(out: Path) -> None:
 
 def ordered(folder: Path) -> list[str]:
     """Return the names of the files, each after those that it names."""
-    names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    names = sorted(files_in(folder))
     page = (SOURCES / "index.html").read_text(encoding="utf-8")
     needs = {name: sorted(neighbours(folder, name) & set(names)) for name in names}
     styles = STYLE.findall(page)

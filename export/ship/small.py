@@ -7,12 +7,12 @@ configurations, and a smaller graph for the Inspect tab. The measurements of the
 stay in its card, and the scores of `python -m training evaluate --out` are added to it.
 """
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from export.folder.card import read_hub, write_card
+from export.folder.copy import copy_files
 from export.folder.replace import check_model_folder
 from export.folder.transformers_js import tell_transformers_js
 from export.quantize.save import save_quantized
@@ -29,7 +29,7 @@ from gptcore.bundle import (
 )
 from gptcore.checks import UserError
 from gptcore.facts import Scores
-from gptcore.system.files import new_folder, read_json, write_json
+from gptcore.system.files import files_in, new_folder, read_json, write_json
 from gptcore.typed_json import read_as
 
 MAX_BYTES = 10_000_000  # largest file that the Hub accepts without LFS
@@ -48,7 +48,7 @@ def ship(source: Path, out: Path, scores: Scores | None) -> None:
     kept = kept_variants(bundle)
     variants = {name: bundle.facts.variants[name] for name in kept}
     facts = replace(bundle.facts, variants=variants, evaluation=scores or bundle.facts.evaluation)
-    unneeded = {INDEX, INSPECT.as_posix(), *VARIANTS.values(), *SERVING.values()}
+    unneeded = {INDEX, INSPECT, *VARIANTS.values(), *SERVING.values()}
     names = [
         name
         for name in bundle.facts.sha256
@@ -56,16 +56,14 @@ def ship(source: Path, out: Path, scores: Scores | None) -> None:
     ]
     graphs = [SERVING[name] for name in kept if name in bundle.serving]
     with new_folder(out) as folder:
-        for name in [*names, *graphs, *(VARIANTS[name] for name in kept)]:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(bundle.path / name, folder / name)
+        copy_files(bundle.path, folder, [*names, *graphs, *(VARIANTS[name] for name in kept)])
         if bundle.inspect:
             save_quantized(bundle.inspect, folder / INSPECT, INSPECT_FORMAT)
         name_file(folder / "genai_config.json", VARIANTS[kept[0]])
         tell_transformers_js(folder, kept)
         write_card(folder / "README.md", facts, read_hub(source))
-        for path in filter(Path.is_file, folder.rglob("*")):
-            check_size(path.relative_to(folder).as_posix(), path.stat().st_size)
+        for name, path in files_in(folder).items():
+            check_size(name, path.stat().st_size)
         write_facts(folder, facts)
 
 

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from export.folder.card import Hub, read_hub
+from export.folder.copy import copy_files
 from export.folder.replace import check_replaceable
 from gptcore.bundle import FACTS, Bundle, load_bundle, load_translation_bundle, write_facts
 from gptcore.system.files import new_folder
@@ -78,8 +79,7 @@ def write_space(
     translation = load_translation_bundle(translator) if translator else None
     check_replaceable(out, "Space", parts)
     with new_folder(out) as folder:
-        for name in ("app.py", "LICENSE"):
-            shutil.copyfile(ROOT / name, folder / name)
+        copy_files(ROOT, folder, ("app.py", "LICENSE"))
         unneeded = shutil.ignore_patterns("nn", "__pycache__")
         shutil.copytree(ROOT / "gptcore", folder / "gptcore", ignore=unneeded)
         copy_model(bundle, folder / MODEL)
@@ -111,10 +111,10 @@ def parts(out: Path) -> set[str] | None:
 
 def copy_model(bundle: Bundle, folder: Path) -> None:
     """Copy the graphs and tokenizers of a model folder; other files are for other runtimes."""
-    for name in bundle.facts.sha256:
-        if name.startswith("onnx/") or Path(name).name in (FILE_NAME, FACTS_NAME):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(bundle.path / name, folder / name)
+    tokenizers = (FILE_NAME, FACTS_NAME)
+    listed = bundle.facts.sha256
+    read = [n for n in listed if n.startswith("onnx/") or Path(n).name in tokenizers]
+    copy_files(bundle.path, folder, read)
     write_facts(folder, replace(bundle.facts, loss_curve=False))
 
 

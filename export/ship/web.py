@@ -19,13 +19,21 @@ from pathlib import Path
 from typing import Any
 
 from export.folder.card import read_hub
+from export.folder.copy import copy_files
 from export.folder.replace import check_replaceable
 from export.runtimes.environments import NPM
 from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file, graph_bytes
 from gptcore.checks import UserError
 from gptcore.page.facts import view_facts
 from gptcore.page.shell import VIEW
-from gptcore.system.files import cache_folder, file_sha256, new_folder, write_json
+from gptcore.system.files import (
+    cache_folder,
+    file_sha256,
+    files_in,
+    new_folder,
+    read_json,
+    write_json,
+)
 from gptcore.system.wording import word
 
 SOURCES = Path(__file__).parent.parent / "site"
@@ -78,7 +86,7 @@ def build_site(bundle: Bundle, out: Path) -> None:
     check_model(bundle)
     check_replaceable(out, "site", parts)
     with new_folder(out) as folder:
-        model = copy_files(bundle, folder, browser_files(bundle))
+        model = copy_page(bundle, folder, browser_files(bundle))
         (folder / "README.md").write_text(card(bundle), encoding="utf-8")
         write_json(folder / "manifest.webmanifest", manifest(bundle))
         facts = site_facts(bundle, model, folder)
@@ -98,17 +106,15 @@ def without_int8(bundle: Bundle) -> str:
     )
 
 
-def copy_files(bundle: Bundle, folder: Path, graphs: list[str]) -> str:
+def copy_page(bundle: Bundle, folder: Path, graphs: list[str]) -> str:
     """Copy the page, the runtime and a model with these graphs; return the model's name there."""
     runtime, model = fetch_runtime(), model_name(bundle.path)
     shutil.copytree(SOURCES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("single"))
     shutil.copytree(VIEW, folder / "view", ignore=shutil.ignore_patterns(*OF_SERVERS))
     shutil.copytree(runtime, folder / "vendor")
-    for name in (*MODEL_FILES, *graphs, *map(Path.as_posix, INSIDE)):
-        if name in bundle.facts.sha256:
-            target = folder / "models" / model / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(bundle.path / name, target)
+    names = (*MODEL_FILES, *graphs, *INSIDE)
+    there = [name for name in names if name in bundle.facts.sha256]
+    copy_files(bundle.path, folder / "models" / model, there)
     return model
 
 
@@ -142,7 +148,7 @@ def browser_files(bundle: Bundle) -> list[str]:
 def parts(out: Path) -> set[str] | None:
     """See export.folder.replace."""
     try:
-        return {SITE, *json.loads((out / SITE).read_text(encoding="utf-8"))["files"]}
+        return {SITE, *read_json(out / SITE)["files"]}
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -153,8 +159,7 @@ def model_name(folder: Path) -> str:
 
 
 def site_facts(bundle: Bundle, model: str, folder: Path) -> dict[str, Any]:
-    files = sorted(p for p in folder.rglob("*") if p.is_file())
-    names = {p.relative_to(folder).as_posix(): p for p in files}
+    files = files_in(folder)
     return {
         **view_facts(bundle.facts, bundle.path),
         "parameters": bundle.facts.parameters,
@@ -163,8 +168,8 @@ def site_facts(bundle: Bundle, model: str, folder: Path) -> dict[str, Any]:
         "chat_format": bundle.tokenizer.chat.to_dict(),
         "max_token_bytes": bundle.tokenizer.max_token_bytes,
         "model": model,
-        "files": {name: path.stat().st_size for name, path in names.items()},
-        "versions": {n: file_sha256(p)[:16] for n, p in names.items() if p.suffix in LARGE},
+        "files": {name: path.stat().st_size for name, path in files.items()},
+        "versions": {n: file_sha256(p)[:16] for n, p in files.items() if p.suffix in LARGE},
     }
 
 
@@ -215,8 +220,7 @@ def fetch_runtime() -> Path:
 
 def pinned(package: str, lock: str) -> tuple[str, str]:
     """Return the version and the hash ("sha512-" and base64) of a package in a lock file."""
-    text = (NPM / lock / "package-lock.json").read_text(encoding="utf-8")
-    found = json.loads(text)["packages"][f"node_modules/{package}"]
+    found = read_json(NPM / lock / "package-lock.json")["packages"][f"node_modules/{package}"]
     return found["version"], found["integrity"]
 
 

@@ -21,14 +21,15 @@ import torch
 
 from export.formats.graph import part_of
 from export.formats.weights import Weights
-from export.verify.llama_config import CONFIG, check_config, text_ids
-from export.verify.report import LOGITS, Check, difference
+from export.verify.hugging_face import CONFIG, check_config, text_ids
+from export.verify.report import LOGITS, difference
 from export.verify.rounding import in_float64, limit_of
 from export.verify.serving import verify_serving
 from gptcore.bundle import ONNX, Bundle, check_whole
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import OnnxSession, open_inference
+from gptcore.facts import Check
 from gptcore.families import family
 from gptcore.feeds import decoder_feeds, no_cache
 from gptcore.nn import count_parameters
@@ -215,8 +216,8 @@ def check_matrix(expected: Expected, run: Run) -> list[Check]:
             cache_worst = max(cache_worst, difference(a, b))
     n, limits, of = len(expected.cases), expected.limits, "batch x sequence x past"
     return [
-        Check(f"{LOGITS}, {of}", n, logits_worst, limits.logits),
-        Check(f"cache equals PyTorch's, {of}", n, cache_worst, limits.cache),
+        Check(f"{LOGITS}, {of}", n, limits.logits, logits_worst),
+        Check(f"cache equals PyTorch's, {of}", n, limits.cache, cache_worst),
     ]
 
 
@@ -245,7 +246,7 @@ def check_every_token(bundle: Bundle, limit: float) -> Check:
         _, [(key, value)] = model(*tensors[:3])
         got = inference.run(None, {name: feeds[name] for name in names})
         worst = max(worst, difference(key.numpy(), got[0]), difference(value.numpy(), got[1]))
-    return Check("every token, every position", rows.size, worst, limit)
+    return Check("every token, every position", rows.size, limit, worst)
 
 
 def every_id(vocab_size: int, block_size: int, row: int = ROW) -> tuple[np.ndarray, np.ndarray]:
@@ -274,7 +275,7 @@ def check_greedy(expected: Expected, inference: ort.InferenceSession, config: Mo
             if session.slots.lengths[0] < config.block_size:
                 logits = session.step(i)
     n_most = max(len(ids) for _, ids in expected.greedy)
-    return Check(f"{n_most} greedy tokens equal PyTorch's", len(PROMPTS), n_different, 0)
+    return Check(f"{n_most} greedy tokens equal PyTorch's", len(PROMPTS), 0, n_different)
 
 
 def check_cached(run: Run, config: ModelConfig, limit: float, length: int = CACHED_TOKENS) -> Check:
@@ -286,7 +287,7 @@ def check_cached(run: Run, config: ModelConfig, limit: float, length: int = CACH
     for t in progress(range(length), "cached equals uncached", unit=" tokens"):
         logits, *cache = run(decoder_feeds(ids[:, t : t + 1], cache))
         worst = max(worst, difference(whole[:, t : t + 1], logits))
-    return Check("cached equals uncached", length, worst, limit)
+    return Check("cached equals uncached", length, limit, worst)
 
 
 def check_left_padding(run: Run, config: ModelConfig, limit: float) -> Check:
@@ -311,7 +312,7 @@ def check_left_padding(run: Run, config: ModelConfig, limit: float) -> Check:
         worst = max(worst, difference(alone[0], logits[i, width - len(row) :]))
         alone, *_ = run(decoder_feeds(following[:1], cache))
         worst = max(worst, difference(alone[0], after[i]))
-    return Check("left-padded rows equal single rows", len(rows), worst, limit)
+    return Check("left-padded rows equal single rows", len(rows), limit, worst)
 
 
 def run_torch(model: GPT, ids: np.ndarray, cache: list[np.ndarray]) -> list[np.ndarray]:

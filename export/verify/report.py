@@ -1,35 +1,21 @@
 """The result of a verification: one Check per claim, printed as a table and kept as facts.
 
->>> print_report([Check("logits equal", 3, 2e-6, TOLERANCE), Check("theirs", 0, None, TOLERANCE)])
+>>> print_report([Check("logits equal", 3, TOLERANCE, 2e-6), Check("theirs", 0, TOLERANCE)])
 check         cases  worst      limit    verdict
 logits equal      3  2e-06      0.0001   ok
 theirs            0  -          0.0001   not compared
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from gptcore.facts import Parity
+from gptcore.checks import UserError
+from gptcore.facts import Check
 from gptcore.system.wording import counted
 
 TOLERANCE = 1e-4
 LOGITS = "logits equal PyTorch's"
-
-
-class Check(NamedTuple):
-    """One line of the report."""
-
-    name: str
-    cases: int
-    worst: float | None  # absolute difference or number of tokens; None: not compared
-    limit: float
-
-    @property
-    def passed(self) -> bool | None:
-        """Whether the difference is within the limit; None if it was not compared."""
-        return None if self.worst is None else self.worst <= self.limit  # false for NaN
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> float:
@@ -39,13 +25,20 @@ def difference(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a - b).max(initial=0.0))
 
 
-def logits_limit(checks: Iterable[Check | Parity]) -> float:
+def logits_limit(checks: Iterable[Check]) -> float:
     """Return the limit that the comparison of the logits with PyTorch's had."""
     return max((c.limit for c in checks if c.name.startswith(LOGITS)), default=TOLERANCE)
 
 
 def any_failed(checks: Sequence[Check]) -> bool:
     return any(check.passed is False for check in checks)
+
+
+def require_passed(checks: Sequence[Check], otherwise: str) -> None:
+    """Print the report and raise UserError, which says `otherwise`, if a check has failed."""
+    if any_failed(checks):
+        print_report(checks)
+        raise UserError(otherwise)
 
 
 def claim(checks: Sequence[Check]) -> str:
@@ -67,8 +60,3 @@ def print_report(checks: Sequence[Check]) -> None:
         worst = "-" if check.worst is None else f"{check.worst:.2g}"
         figures = f"{check.cases:5}  {worst:<9}  {check.limit:<7g}"
         print(f"{check.name:{width}}  {figures}  {VERDICTS[check.passed]}")
-
-
-def as_facts(checks: Sequence[Check]) -> tuple[Parity, ...]:
-    """For gptcore.json."""
-    return tuple(Parity(c.name, c.cases, c.limit, c.worst, c.passed) for c in checks)

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from export.verify.report import Check
 from export.verify.serving import open_exact
 from gptcore.config import ModelConfig
 from gptcore.engine.sampling import Sampling, sample_rows
+from gptcore.facts import Check
 from gptcore.feeds import decoder_feeds, no_cache
 
 ROWS, LENGTH, STEPS = 4, 7, 12
@@ -87,4 +87,4 @@ def compare_sampling(portable: Path, sampling: Path, config: ModelConfig) -> Che
                 n_cases += 1
                 n_wrong += int(got != choose(row, one))
         ids = chosen
-    return Check(f"{sampling.name}: tokens that differ", n_cases, float(n_wrong), 0)
+    return Check(f"{sampling.name}: tokens that differ", n_cases, 0, n_wrong)

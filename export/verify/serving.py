@@ -9,10 +9,11 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from export.verify.report import Check, difference
+from export.verify.report import difference
 from gptcore.bundle import Bundle
 from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import OnnxSession, open_inference, open_slots
+from gptcore.facts import Check
 from training.machine.progress import progress, waiting
 
 LENGTHS = (1, 7, 30, 64)  # of the prompts read together, where the context allows
@@ -53,8 +54,8 @@ def compare_serving(
     for ids, expected in steps:
         step_worst = max(step_worst, difference(expected, slots.step(ids)))
     return [
-        Check(f"{name}: prompts read in parts", sum(lengths), read_worst, limit),
-        Check(f"{name}: rows of unequal length", n_steps * len(prompts), step_worst, limit),
+        Check(f"{name}: prompts read in parts", sum(lengths), limit, read_worst),
+        Check(f"{name}: rows of unequal length", n_steps * len(prompts), limit, step_worst),
     ]
 
 

@@ -11,9 +11,10 @@ import torch
 
 from export.formats.weights import Weights
 from export.verify.decoder import BATCHES, LENGTHS, PASTS, every_id
-from export.verify.report import LOGITS, TOLERANCE, Check, difference
+from export.verify.report import LOGITS, TOLERANCE, difference
 from gptcore.bundle import TranslationBundle
 from gptcore.checks import UserError
+from gptcore.facts import Check
 from gptcore.feeds import cache_feeds, no_cache, token_feeds
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
@@ -69,7 +70,7 @@ def check_encoder(model: Seq2Seq, encoder: ort.InferenceSession) -> Check:
         got = encoder.run(None, {"input_ids": ids, "attention_mask": mask})
         worst = max(worst, *(difference(a, b) for a, b in zip(expected, got, strict=True)))
         n_cases += 1
-    return Check("encoder equals PyTorch's, batch x source", n_cases, worst, TOLERANCE)
+    return Check("encoder equals PyTorch's, batch x source", n_cases, TOLERANCE, worst)
 
 
 @torch.inference_mode()
@@ -92,8 +93,8 @@ def check_decoder(model: Seq2Seq, decoder: ort.InferenceSession) -> list[Check]:
         n_cases += 1
     axes = "batch x sequence x past x source"
     return [
-        Check(f"{LOGITS}, {axes}", n_cases, logits_worst, TOLERANCE),
-        Check(f"cache equals PyTorch's, {axes}", n_cases, cache_worst, TOLERANCE),
+        Check(f"{LOGITS}, {axes}", n_cases, TOLERANCE, logits_worst),
+        Check(f"cache equals PyTorch's, {axes}", n_cases, TOLERANCE, cache_worst),
     ]
 
 
@@ -107,7 +108,7 @@ def check_cached(model: Seq2Seq, decoder: ort.InferenceSession) -> Check:
     for t in range(length):
         logits, *cache = run_onnx(decoder, ids[:, t : t + 1], cache, memory)
         worst = max(worst, difference(whole[:, t : t + 1], logits))
-    return Check("cached equals uncached", length, worst, TOLERANCE)
+    return Check("cached equals uncached", length, TOLERANCE, worst)
 
 
 def check_padding(model: Seq2Seq, onnx_model: OnnxTranslator) -> Check:
@@ -128,7 +129,7 @@ def check_padding(model: Seq2Seq, onnx_model: OnnxTranslator) -> Check:
     for i, row in enumerate(rows):
         alone = decode(row[None], np.ones((1, len(row)), np.int64), targets[i : i + 1])
         worst = max(worst, difference(together[i : i + 1], alone))
-    return Check("padded sources equal single ones", len(rows), worst, TOLERANCE)
+    return Check("padded sources equal single ones", len(rows), TOLERANCE, worst)
 
 
 def check_search(model: Seq2Seq, onnx_model: OnnxTranslator, beams: int) -> Check:
@@ -142,7 +143,7 @@ def check_search(model: Seq2Seq, onnx_model: OnnxTranslator, beams: int) -> Chec
             n_different += search(reference, source, beams) != search(onnx_model, source, beams)
         except UserError:  # raised for an output that is not finite
             n_different += 1
-    return Check(f"tokens equal PyTorch's, {beams} beams", N_SENTENCES, n_different, 0)
+    return Check(f"tokens equal PyTorch's, {beams} beams", N_SENTENCES, 0, n_different)
 
 
 def search(model: Model, source: list[int], beams: int) -> list[int]:

@@ -150,6 +150,12 @@ def shown(folder: Path) -> str:
     return folder.relative_to(here).as_posix() if folder.is_relative_to(here) else folder.name
 
 
+def files_in(folder: Path) -> dict[str, Path]:
+    """Return the files of a folder and of its folders by their names in it: `onnx/model.onnx`."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path for path in paths}
+
+
 def file_sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

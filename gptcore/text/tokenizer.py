@@ -32,6 +32,7 @@ import tiktoken
 from gptcore.checks import UserError
 from gptcore.text.chat_format import ChatFormat
 from gptcore.text.ids import bytes_by_id, checked_kept, ids_of_token
+from gptcore.text.letters import from_letters
 from gptcore.text.parts import Form, Parts, check_runs
 from gptcore.text.pieces import pieces_without
 
@@ -276,8 +277,7 @@ class Tokenizer:
         )
         trainable.train_from_iterator(texts, trainer)
         vocab = trainable.get_vocab()
-        to_byte = {char: byte for byte, char in byte_to_unicode().items()}
-        return cls({bytes(to_byte[c] for c in token): i for token, i in vocab.items()})
+        return cls({from_letters(token): i for token, i in vocab.items()})
 
 
 def read_facts(path: Path) -> dict[str, Any]:
@@ -320,10 +320,3 @@ class StreamDecoder:
     def finish(self) -> str:
         """Return the rest of an incomplete character: U+FFFD, or nothing if there is none."""
         return self._decoder.decode(b"", final=True)
-
-
-def byte_to_unicode() -> dict[int, str]:
-    """Return the printable character for each byte in GPT-2's vocabulary (`Ġ` for a space)."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = [byte for byte in range(256) if byte not in printable]
-    return {b: chr(b) for b in printable} | {b: chr(256 + i) for i, b in enumerate(others)}

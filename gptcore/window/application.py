@@ -16,7 +16,7 @@ from gptcore.bundle import default_model, read_facts
 from gptcore.checks import UserError
 from gptcore.page.load import load_page
 from gptcore.system.command_line import guard
-from gptcore.system.files import data_folder, file_sha256, read_object, write_whole
+from gptcore.system.files import data_folder, file_sha256, files_in, read_object, write_whole
 from gptcore.system.network import allow_connections
 from gptcore.window.home import Home
 from gptcore.window.open import open_window
@@ -96,8 +96,7 @@ def forget_pyinstaller() -> None:
 
 def hashes(folder: Path) -> dict[str, str]:
     """Return the sha256 of every file of an application folder, by its place."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): file_sha256(path) for path in files}
+    return {name: file_sha256(path) for name, path in files_in(folder).items()}
 
 
 def check_files(folder: Path) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-import training.datasets.download
 import training.datasets.reading
+import training.machine.download
 from gptcore.checks import UserError
 from gptcore.system.files import file_sha256, write_whole
 from gptcore.text.chat_template import messages_of
@@ -77,7 +77,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The publisher of a gsm8k of six questions, one of them unfit and one there twice."""
-    monkeypatch.setattr(training.datasets.download, "PAUSES", ())
+    monkeypatch.setattr(training.machine.download, "PAUSES", ())
     folder = tmp_path / "site" / "o" / "r"
     folder.mkdir(parents=True)
     text = "".join(map(question, (1, 2, 3, 2, 4))) + question(5).replace("more", "shit")

@@ -15,9 +15,9 @@ from subprocess import PIPE
 
 import pytest
 
-import training.datasets.download
+import training.machine.download
 from gptcore.checks import UserError
-from training.datasets.download import CHUNK, beside, download, verify
+from training.machine.download import CHUNK, beside, download, verify
 
 BODY = random.Random(0).randbytes(3 * CHUNK + 999)
 SHA256 = hashlib.sha256(BODY).hexdigest()
@@ -76,7 +76,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(training.datasets.download, "PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(training.machine.download, "PAUSES", (0.01, 0.01, 0.01))
     server = Server()
     yield server
     server.http.shutdown()
@@ -146,7 +146,7 @@ def test_ctrl_c_keeps_the_part(server: Server, path: Path) -> None:
     server.faults = ["waits"]
     program = (
         "import sys\nfrom pathlib import Path\n"
-        "from training.datasets.download import download\n"
+        "from training.machine.download import download\n"
         "download(sys.argv[1], Path(sys.argv[2]))"
     )
     process = subprocess.Popen([sys.executable, "-c", program, server.url, str(path)], stderr=PIPE)
@@ -199,7 +199,7 @@ def test_a_part_is_gone_before_the_version_of_another_file_stands_beside_it(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as changed, pytest.raises(KeyboardInterrupt):
-        changed.setattr(training.datasets.download, "write", kill)
+        changed.setattr(training.machine.download, "write", kill)
         download(server.url, path)
     download(server.url, path)
     assert path.read_bytes() == BODY

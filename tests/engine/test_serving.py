@@ -16,7 +16,7 @@ from onnx import TensorProto, numpy_helper
 from trained import change_vectors
 
 from export.formats.serving import write_serving
-from export.formats.to_onnx import write_onnx
+from export.formats.to_onnx import write_decoder
 from export.quantize.save import save_quantized
 from export.verify.report import TOLERANCE, any_failed
 from export.verify.serving import compare_serving, open_exact
@@ -72,7 +72,7 @@ def write_pair(shape: str, folder: Path) -> Pair:
     network = build_model(config)
     change_vectors(network)
     pair = Pair(config, folder / "model.onnx", folder / "serving.onnx")
-    write_onnx(network, pair.portable)
+    write_decoder(network, pair.portable)
     write_serving(pair.portable, pair.serving, config)
     return pair
 

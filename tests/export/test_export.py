@@ -23,11 +23,12 @@ from export.folder.card import read_hub
 from export.formats.hugging_face import tokenizer_config
 from export.verify import decoder as checks
 from export.verify.decoder import verify
-from export.verify.report import TOLERANCE, Check, difference
+from export.verify.report import TOLERANCE, difference
 from gptcore.bundle import FACTS, ONNX, load_bundle, write_facts
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.engine.onnx_session import open_inference
+from gptcore.facts import Check
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn import checkpoint as ckpt
 from gptcore.nn.gpt import GPT, whole_sequence
@@ -66,7 +67,7 @@ def write_instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModelProto], Non
     """Lets the export write a given graph, which is fast, and may be wrong."""
     replace_by = monkeypatch.setattr
     return lambda graph: replace_by(
-        export.folder.write, "write_onnx", lambda _, p: onnx.save(graph, p)
+        export.folder.write, "write_decoder", lambda _, p: onnx.save(graph, p)
     )
 
 
@@ -309,8 +310,8 @@ def test_a_check_of_something_not_finite_or_of_another_shape_fails() -> None:
     zeros = np.zeros(3)
     for other in (np.array([0, 0, np.nan]), np.array([0, 0, np.inf]), np.zeros(4)):
         assert difference(zeros, other) == difference(other, zeros) == float("inf")
-    assert difference(zeros, zeros) == 0.0 and Check("", 1, 1.0, limit=1.0).passed
-    assert not any(Check("", 1, worst, limit=1.0).passed for worst in (1.1, np.inf, np.nan))
+    assert difference(zeros, zeros) == 0.0 and Check("", 1, limit=1.0, worst=1.0).passed
+    assert not any(Check("", 1, 1.0, worst).passed for worst in (1.1, np.inf, np.nan))
 
 
 @pytest.mark.parametrize("exists", [pytest.param(False, marks=pytest.mark.slow), True])
@@ -343,11 +344,11 @@ def test_what_is_put_there_during_an_export_stays(
     out = shutil.copytree(model_folder, tmp_path / "out")
     before = contents(out)
 
-    def write_onnx(_: GPT, path: Path) -> None:
+    def write_decoder(_: GPT, path: Path) -> None:
         onnx.save(graph, path)
         (out / "notes.md").write_text("mine")
 
-    monkeypatch.setattr(export.folder.write, "write_onnx", write_onnx)
+    monkeypatch.setattr(export.folder.write, "write_decoder", write_decoder)
     said = refused(main, run.path, "--out", out)
     assert "contains files of yours (notes.md)" in said
     assert contents(out) == before | {"notes.md": b"mine"}

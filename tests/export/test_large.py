@@ -19,7 +19,7 @@ from export.folder.serving import write_serving_graphs
 from export.folder.write import add_inspect, write_model
 from export.formats import to_onnx, weights
 from export.formats.graph import PAGE, initializers
-from export.formats.to_onnx import decoder_graph, write_onnx
+from export.formats.to_onnx import decoder_graph, write_decoder
 from export.formats.weights import Weights
 from export.quantize.save import save_quantized
 from export.ship.web import browser_files, check_model
@@ -89,7 +89,7 @@ def test_the_weights_lie_in_one_file_beside_the_graph_at_the_borders_of_pages(la
 def in_one_file(large: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The graph of the same model with its weights."""
     path = tmp_path_factory.mktemp("one") / "model.onnx"
-    write_onnx(load_reference(load_bundle(large)), path)
+    write_decoder(load_reference(load_bundle(large)), path)
     return path
 
 

@@ -9,9 +9,10 @@ from trained import without_serving
 
 from export.folder import serving
 from export.folder.serving import write_serving_graphs
-from export.verify.report import TOLERANCE, Check
+from export.verify.report import TOLERANCE
 from gptcore.bundle import load_bundle
 from gptcore.checks import UserError
+from gptcore.facts import Check
 
 
 def test_what_was_compared_has_the_name_of_its_file(model_folder: Path) -> None:
@@ -41,7 +42,7 @@ def test_if_a_serving_graph_differs_none_is_written(
     monkeypatch.setattr(
         serving,
         "compare_serving",
-        lambda *given: [Check("made up", 1, 1.0 * (given[-1] == f"{graph}.onnx"), 1e-4)],
+        lambda *given: [Check("made up", 1, 1e-4, 1.0 * (given[-1] == f"{graph}.onnx"))],
     )
     with pytest.raises(UserError, match=rf"{graph}\.onnx differs from {source}\.onnx"):
         write_serving_graphs(folder, bundle.config, bundle.variants, TOLERANCE)

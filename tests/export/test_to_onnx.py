@@ -17,7 +17,7 @@ from export.formats.to_onnx import (
     rename_axes,
     strip_metadata,
     trace,
-    write_onnx,
+    write_decoder,
 )
 from export.verify.decoder import load_reference, run_torch
 from gptcore.bundle import ONNX
@@ -114,7 +114,7 @@ def deep(tmp_path_factory: pytest.TempPathFactory) -> Deep:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(to_onnx, "trace", watched)
-        write_onnx(model, path)
+        write_decoder(model, path)
     return Deep(model, path, traced)
 
 
@@ -150,7 +150,7 @@ def test_the_exporter_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[
     model = build_model(replace(PRESETS["tiny"], n_layer=1))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        write_onnx(model, tmp_path / "model.onnx")
+        write_decoder(model, tmp_path / "model.onnx")
     assert [str(warning.message) for warning in caught] == []
     assert capfd.readouterr() == ("", "")
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]

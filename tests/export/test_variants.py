@@ -32,7 +32,7 @@ from export.folder.variants import (
     text_rows,
 )
 from export.folder.write import Target, write_verified
-from export.formats.to_onnx import write_onnx
+from export.formats.to_onnx import write_decoder
 from export.quantize.embedding import HEAD
 from export.quantize.save import FORMATS, keep_inputs, quantize, save_quantized
 from gptcore.__main__ import main as app_main
@@ -259,7 +259,7 @@ def test_fp16_of_a_model_whose_values_it_does_not_hold_is_refused_unless_forced(
             block.feed_forward.gate_up.weight[run.model.n_inner :] *= 2.0**16
             block.feed_forward.down.weight *= 2.0**-16
     copy, rows = shutil.copytree(folder, tmp_path / "copy"), held_out(run, 1)
-    write_onnx(model, copy / VARIANTS["fp32"])
+    write_decoder(model, copy / VARIANTS["fp32"])
     facts = add_variants(copy, ["fp16", "q8"], rows, run.tokenizer, force=False)
     said = r"fp16 holds no more than 65,504, and the model computes [\d,]+: .*fp16.onnx is left out"
     assert re.search(said, capsys.readouterr().out)
@@ -323,7 +323,7 @@ def test_int8_keeps_the_inputs_of_products_that_narrow(run: Run, tmp_path: Path)
             block.feed_forward.gate_up.weight[-1] *= 1e4
             block.feed_forward.down.weight[:, -1] = 0.0
     (tmp_path / "onnx").mkdir()
-    write_onnx(model, tmp_path / VARIANTS["fp32"])
+    write_decoder(model, tmp_path / VARIANTS["fp32"])
     facts = add_variants(tmp_path, ["int8"], held_out(run, 1), run.tokenizer, force=False)
     assert facts["int8"].bits_per_byte < 1.01 * facts["fp32"].bits_per_byte
     assert facts["int8"].divergence < 0.01
@@ -421,7 +421,7 @@ def test_a_model_of_any_shape_is_quantised(
         for parameter in model.parameters():
             parameter.mul_(4 if parameter.ndim > 1 else 1)
         model.head.weight[UNUSED] = 0
-    write_onnx(model, tmp_path / "model.onnx")
+    write_decoder(model, tmp_path / "model.onnx")
     files = {"fp32": tmp_path / "model.onnx"}
     for variant in FORMATS:
         files[variant] = tmp_path / f"{variant}.onnx"

@@ -16,10 +16,11 @@ from export.__main__ import main
 from export.folder.card import Hub, read_hub, write_card
 from export.pretrained.hugging_face import read_rope
 from export.verify.decoder import load_reference, rounding, run_torch, verify
-from export.verify.llama_config import check_config, text_ids
-from export.verify.report import TOLERANCE, Check, any_failed, as_facts, claim
+from export.verify.hugging_face import check_config, text_ids
+from export.verify.report import TOLERANCE, any_failed, claim
 from export.verify.rounding import in_float64, limit_of
 from gptcore.bundle import load_bundle, read_facts
+from gptcore.facts import Check
 from gptcore.feeds import no_cache
 from gptcore.nn.gpt import whole_sequence
 from gptcore.text.tokenizer import Tokenizer
@@ -99,7 +100,7 @@ def test_what_was_not_compared_is_not_called_verified(
     assert main(["verify", str(model_folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.endswith("not compared") for line in lines) == 1
-    facts = dataclasses.replace(read_facts(model_folder), parity=as_facts(checks))
+    facts = dataclasses.replace(read_facts(model_folder), parity=tuple(checks))
     write_card(model_folder.parent / "not_compared.md", facts, Hub())
     assert "| not compared |" in (model_folder.parent / "not_compared.md").read_text()
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from export.formats.hugging_face import llama_config
+from export.formats.hugging_face import transformers_config
 from gptcore.config import DECODERS, ModelConfig
 from gptcore.families import CLASSES
 from gptcore.nn import build_model, count_parameters
@@ -93,7 +93,7 @@ def test_a_preset_has_as_many_parameters_as_the_formula_says(preset: str, count:
 def test_logits_equal_those_of_hugging_faces_own_class(shape: str) -> None:
     config = SHAPES[shape]
     model, ids = make(config), some_ids(config, 3, 40)
-    settings = AutoConfig.for_model(**llama_config(config, {}))
+    settings = AutoConfig.for_model(**transformers_config(config, {}))
     llama = AutoModelForCausalLM.from_config(settings).eval()
     assert type(llama).__name__ == CLASSES[shape.split(",")[0] if shape in QWENS else "llama"]
     problems = llama.load_state_dict(to_llama(model.state_dict(), config), strict=False)

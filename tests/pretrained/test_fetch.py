@@ -16,9 +16,9 @@ from conftest import NANO, ROOT, Refused
 from hub_server import CHUNK, Hub
 from test_pretrained import CHATML, KINDS
 
-import training.datasets.download
+import training.machine.download
 from export.__main__ import main
-from export.pretrained.hub import SUMS, fetch, find_in_mirror, home
+from export.pretrained.hub import SUMS, fetch_model, find_in_mirror, home
 from export.pretrained.registry import MODELS
 from gptcore.bundle import find_models, load_bundle, write_facts
 from gptcore.checks import UserError
@@ -54,14 +54,14 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "none"))
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setattr(training.datasets.download, "PAUSES", (0.01,))
+    monkeypatch.setattr(training.machine.download, "PAUSES", (0.01,))
     yield hub
     hub.stop()
 
 
 def take(repo: str = REPO) -> Path:
     """Fetch a model without a look at what it is."""
-    fetch(home() / repo, repo, lambda folder: None)
+    fetch_model(home() / repo, repo, lambda folder: None)
     return home() / repo
 
 

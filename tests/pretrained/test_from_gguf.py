@@ -17,7 +17,7 @@ from foreign import N_TRAINED
 
 from benchmarks.crowds.servers import llama
 from export.__main__ import main
-from export.formats.hugging_face import llama_config
+from export.formats.hugging_face import transformers_config
 from export.formats.weights import Weights, write_weights
 from export.gguf.to_hugging_face import to_hugging_face
 from export.gguf.write import write_gguf
@@ -112,7 +112,7 @@ def made_elsewhere(kind: str, tokenizers: dict[str, Path], place: Path) -> Path:
     (folder / ONNX).touch()
     tokenizer.save(folder)
     ids = {"eos_token_id": tokenizer.special["<|stop|>"]}
-    (folder / "config.json").write_text(json.dumps(llama_config(config, ids)))
+    (folder / "config.json").write_text(json.dumps(transformers_config(config, ids)))
     write_weights(to_llama(dict(model.named_parameters()), config).items(), folder)
     write_facts(folder, ModelFacts("made", chat=False, parameters=1, config=config))
     return folder

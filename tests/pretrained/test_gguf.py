@@ -22,7 +22,8 @@ from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import ModelFacts
 from gptcore.nn.layers import Llama3Rotary, Rotary
-from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer, byte_to_unicode
+from gptcore.text.letters import from_letters
+from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -74,17 +75,13 @@ def test_the_tokenizer_is_ours(pair: tuple[Path, GGUFReader]) -> None:
     folder, reader = pair
     bundle = load_bundle(folder)
     tokenizer = bundle.tokenizer
-    byte_of = {char: byte for byte, char in byte_to_unicode().items()}
-
-    def read(text: str) -> bytes:
-        return bytes(byte_of[char] for char in text)
-
     n = len(tokenizer.tokens)
     written = field(reader, "tokenizer.ggml.tokens")
-    assert [read(text) for text in written[:n]] == tokenizer.tokens
+    assert [from_letters(text) for text in written[:n]] == tokenizer.tokens
     assert tuple(written[n:]) == SPECIAL_TOKENS
     assert field(reader, "tokenizer.ggml.token_type") == [1] * n + [3] * len(SPECIAL_TOKENS)
-    merges = [tuple(map(read, text.split(" "))) for text in field(reader, "tokenizer.ggml.merges")]
+    pairs = [text.split(" ") for text in field(reader, "tokenizer.ggml.merges")]
+    merges = [tuple(map(from_letters, pair)) for pair in pairs]
     assert merges == recover_merges(tokenizer.ranks)
     assert [a + b for a, b in merges] == tokenizer.tokens[256:]
     for name, token in (

@@ -18,12 +18,13 @@ from export.kit.contract import page
 from export.kit.vectors import make_prompts, make_vectors
 from export.kit.write import write_lines
 from export.pretrained.tokenizer import read_tokenizer
-from export.verify.report import TOLERANCE, Check
+from export.verify.report import TOLERANCE
 from export.verify.sampling import Choice, choose, compare_sampling, is_clear, sampling_feeds
 from gptcore.bundle import load_bundle
 from gptcore.checks import UserError
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling, sample_rows
+from gptcore.facts import Check
 from gptcore.feeds import decoder_feeds, no_cache
 from gptcore.model import load_model
 from gptcore.text.chat_template import render, text_opening
@@ -207,6 +208,6 @@ def test_only_a_kit_is_replaced_and_never_a_model_folder(
 def test_a_kit_whose_graph_chooses_otherwise_is_not_written(
     tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kit_write, "compare_sampling", lambda *_: Check("made up", 1, 1.0, 0))
+    monkeypatch.setattr(kit_write, "compare_sampling", lambda *_: Check("made up", 1, 0, 1.0))
     said = refused(main, "embed", NANO, "--out", tmp_path / "kit")
     assert "no kit was written" in said and not list(tmp_path.iterdir())

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from trained import once, set_options
 
 from export.__main__ import main as export_main
-from export.formats.hugging_face import llama_config
+from export.formats.hugging_face import transformers_config
 from export.formats.weights import write_weights
 from gptcore.bundle import VARIANTS, load_bundle, read_facts, write_facts
 from gptcore.checks import UserError
@@ -62,7 +62,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_weights(to_llama(dict(model.named_parameters()), CONFIG).items(), folder)
         FOREIGN.save(folder)
         for name, content in {
-            "config.json": llama_config(CONFIG, {}) | {"their": 1, "max_position_embeddings": 1024},
+            "config.json": transformers_config(CONFIG, {})
+            | {"their": 1, "max_position_embeddings": 1024},
             "tokenizer_config.json": {"chat_template": TEMPLATE},
             # as of a shipped folder, which has no fp32
             "genai_config.json": {

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from gptcore.checks import UserError
-from gptcore.system.files import file_sha256, locked, new_folder, read_sealed, sealed
+from gptcore.system.files import file_sha256, files_in, locked, new_folder, read_sealed, sealed
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.typed_json import check_format
 from training.data.corpus import Corpus, document_number, document_text
@@ -219,8 +219,7 @@ def write_shards(corpus: Corpus, found: Survey, tokenizer: Tokenizer, folder: Pa
     splits, surveyor = write_splits(documents, tokenizer, found.validation_limit, folder)
     if surveyor.digest.hexdigest() != found.sha256:
         raise UserError("the texts changed while they were read: run the command again")
-    files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
-    manifest = manifest_of(tokenizer, splits, dict(sorted(files.items())))
+    manifest = manifest_of(tokenizer, splits, dict(sorted(files_in(folder).items())))
     manifest |= {name: getattr(found, name) for name in COUNTS} | {"corpus_sha256": found.sha256}
     (folder / MANIFEST).write_text(sealed(manifest), encoding="utf-8")
 

@@ -23,11 +23,11 @@ from gptcore.checks import UserError, check_choice
 from gptcore.system.files import cache_folder
 from training.data.corpus import Document, read_documents
 from training.datasets.cleaning import clean, without_repeats
-from training.datasets.download import download, forget, verify
 from training.datasets.origins import Origin
 from training.datasets.registry import DATASETS, PREPARED
 from training.formats.lines import numbered_lines
 from training.formats.places import find_files
+from training.machine.download import download, forget, verify
 
 VARIABLE = "GPTCORE_DATA"
 UNREADABLE = (

@@ -1,1 +1,1 @@
-"""Devices, precision, processes, and the utilisation of a GPU (MFU)."""
+"""Devices, precision, processes, downloads, and the utilisation of a GPU (MFU)."""

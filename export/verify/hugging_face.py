@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from export.verify.report import Check, difference
+from export.verify.report import difference
 from gptcore.config import ModelConfig
+from gptcore.facts import Check
 from gptcore.families import CLASSES
 from gptcore.system.files import read_json
 from training.machine.progress import waiting
@@ -38,8 +39,8 @@ def check_config(ids: np.ndarray, expected: np.ndarray, folder: Path, limit: flo
         try:
             from transformers import AutoModelForCausalLM, logging
         except ImportError:
-            return Check(name, 0, None, SLACK * limit)
+            return Check(name, 0, SLACK * limit)
         logging.disable_progress_bar()
         theirs = AutoModelForCausalLM.from_pretrained(folder).eval()
         got = theirs(input_ids=torch.from_numpy(ids)).logits
-    return Check(name, ids.size, difference(expected, got.numpy()), SLACK * limit)
+    return Check(name, ids.size, SLACK * limit, difference(expected, got.numpy()))
