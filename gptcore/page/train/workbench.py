@@ -21,9 +21,8 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-from gptcore.bundle import FACTS, INDEX, TRAINABLE, read_facts
+from gptcore.bundle import FACTS, INDEX, TRAINABLE, find_models
 from gptcore.checks import UserError, shorten
-from gptcore.config import ModelConfig
 from gptcore.page.train.child import Child, output_of, planned
 from gptcore.page.train.progress import CONFIG, progress_of
 from gptcore.page.train.settings import checked
@@ -104,7 +103,8 @@ class Workbench:
 
     def starts(self) -> list[str]:
         """Return the names of the models that a training may begin with."""
-        return [path.name for path in sorted(self.models.glob("*")) if is_start(path)]
+        decoders = find_models(self.models)[0] if self.models.is_dir() else []
+        return [folder.name for folder in decoders if is_trainable(folder)]
 
     def output(self, kind: str) -> Path:
         return self.folder / f"{kind}.txt"
@@ -313,14 +313,10 @@ class Workbench:
             raise UserError("a command is running: stop it, or wait for its end")
 
 
-def is_start(folder: Path) -> bool:
-    """Return whether a folder has a language model whose weights can be trained further."""
-    try:
-        config = read_facts(folder).config
-    except UserError:
-        return False
+def is_trainable(folder: Path) -> bool:
+    """Return whether a training can go on from the weights in a model folder."""
     has_weights = any((folder / name).is_file() for name in TRAINABLE)
-    return isinstance(config, ModelConfig) and has_weights and not (folder / INDEX).is_file()
+    return has_weights and not (folder / INDEX).is_file()
 
 
 def is_exported(run: Path, out: Path) -> bool:
