@@ -3,7 +3,7 @@
 
 import { el } from "../dom.js";
 import { choice, counted } from "../parts/choice.js";
-import { percent, visible } from "../parts/glass.js";
+import { likely, visible } from "../parts/glass.js";
 import { heatMap } from "../parts/heatmap.js";
 import { button } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
@@ -140,16 +140,9 @@ export class Inspect {
     const { tokens, following } = this.seen;
     const before = this.ids().slice(0, this.at + 1);
     const rows = following[this.at].map(([id, name, logprob]) => {
-      const bar = el("span.bar-fill");
-      bar.style.width = `${Math.max(1, 100 * Math.exp(logprob))}%`;
       const wasNext = tokens[this.at + 1]?.[0] === id;
-      return el(
-        `button.alternative${wasNext ? ".was-next" : ""}`,
-        { type: "button", title: say("inspect.append"), onclick: () => this.look([...before, id]) },
-        el("code", {}, spaced(name)),
-        el("span.share", {}, percent(logprob)),
-        bar,
-      );
+      const look = { title: say("inspect.append"), onclick: () => this.look([...before, id]) };
+      return likely(spaced(name), logprob, look, wasNext ? ".was-next" : "");
     });
     const after = say("inspect.after", { token: spaced(tokens[this.at][1]) });
     return el("section.next", { "aria-label": after }, el("h2", {}, after), ...rows);
