@@ -1,3 +1,4 @@
+    sendOnEnter(this.box, () => this.look(this.box.value));
 // Inspect: how the model reads a text. Its tokens, the likeliest tokens after each, the attention of
 // every head, embeddings and positions, and the shapes all the way through.
 
@@ -5,7 +6,7 @@ import { el } from "../dom.js";
 import { choice, counted } from "../parts/choice.js";
 import { likely, visible } from "../parts/glass.js";
 import { heatMap } from "../parts/heatmap.js";
-import { button } from "../parts/inputs.js";
+import { button, sendOnEnter } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
 import { say } from "../words.js";
 import { curves } from "./curves.js";

@@ -2,7 +2,7 @@
 
 import { el } from "../dom.js";
 import { keep, recall, say, told } from "../words.js";
-import { field } from "./inputs.js";
+import { button, field, nameBox } from "./inputs.js";
 
 const KEY = "gptcore-presets";
 const OF_ONE_REPLY = ["max_tokens", "seed"]; // no preset holds or changes them
@@ -25,7 +25,7 @@ export class Settings {
     this.stop = area({ rows: "2", placeholder: say("stop.hint") });
     this.schema = area({ rows: "3", placeholder: '{"type": "object", ...}', spellcheck: "false" });
     const [shown, folded] = [facts.settings.slice(0, 2), facts.settings.slice(2)];
-    const again = el("button.small", { type: "button", onclick: () => this.useSeed(lastSeed()) }, say("seed.again"));
+    const again = button("seed.again", () => this.useSeed(lastSeed()), ".small");
     this.presets = el("div.row.wrap");
     this.element = el(
       "aside.settings",
@@ -153,13 +153,13 @@ export class Settings {
   }
 
   nameOwn() {
-    const box = el("input", { type: "text", "aria-label": say("preset.name"), placeholder: say("preset.name"), maxlength: "30" });
-    box.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") this.showPresets();
-      if (event.key !== "Enter" || !box.value.trim()) return;
-      const kept = Object.entries(this.values()).filter(([name]) => !OF_ONE_REPLY.includes(name));
-      this.keepOwn({ ...this.own(), [box.value.trim()]: Object.fromEntries(kept) });
-    });
+    const take = (name) => {
+      if (!name) return;
+      const kept = Object.entries(this.values()).filter(([setting]) => !OF_ONE_REPLY.includes(setting));
+      this.keepOwn({ ...this.own(), [name]: Object.fromEntries(kept) });
+    };
+    const hint = say("preset.name");
+    const box = nameBox({ "aria-label": hint, placeholder: hint, maxlength: "30" }, { take, leave: () => this.showPresets() });
     this.presets.lastChild.replaceWith(box);
     box.focus();
   }

@@ -1,10 +1,11 @@
+    sendOnShiftEnter(this.box, () => this.continue());
 // A base model's page: it continues a text in place. What it wrote last is tinted, and can be undone
 // or tried again.
 
 import { el } from "../dom.js";
 import { Figures } from "../parts/figures.js";
 import { showTints, tintLegend } from "../parts/glass.js";
-import { button } from "../parts/inputs.js";
+import { button, sendOnShiftEnter } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
 import { modelPicker } from "../parts/picker.js";
 import { Settings } from "../parts/settings.js";

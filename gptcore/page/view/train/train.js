@@ -2,7 +2,7 @@
 // from the server, which runs the commands; a reload, or another tab, shows the same.
 
 import { el } from "../dom.js";
-import { button, field } from "../parts/inputs.js";
+import { button, field, fileInput } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
 import { say, told } from "../words.js";
 import { chart } from "./chart.js";
@@ -70,8 +70,7 @@ export class Train {
   }
 
   textsPart() {
-    this.files = el("input", { type: "file", multiple: true, id: "texts" });
-    this.files.addEventListener("change", () => this.take(this.files.files));
+    this.files = fileInput({ multiple: true, id: "texts" }, (files) => this.take(files));
     const area = el("label.drop", { for: "texts" }, say("train.files"), this.files);
     area.addEventListener("dragover", (event) => {
       event.preventDefault();
@@ -81,7 +80,7 @@ export class Train {
     area.addEventListener("drop", (event) => {
       event.preventDefault();
       area.classList.remove("over");
-      this.take(event.dataTransfer.files);
+      this.take([...event.dataTransfer.files]);
     });
     this.dataset = el("select");
     const fetch = () => this.dataset.value && this.begin("fetch", { dataset: this.dataset.value });
@@ -182,8 +181,7 @@ export class Train {
     if (model) location.href = `?model=${encodeURIComponent(model)}`;
   }
 
-  async take(given) {
-    const files = [...given]; // an input's own list is emptied with it
+  async take(files) {
     const reasons = new Set();
     for (const file of files) {
       try {
@@ -194,7 +192,6 @@ export class Train {
         reasons.add(error.message);
       }
     }
-    this.files.value = "";
     if (reasons.size < files.length) await this.begin("look");
     if (reasons.size) this.notice.tell([...reasons].join("\n"));
   }

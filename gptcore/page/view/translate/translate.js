@@ -4,7 +4,7 @@ import { el } from "../dom.js";
 import { choice, counted } from "../parts/choice.js";
 import { visible } from "../parts/glass.js";
 import { heatMap } from "../parts/heatmap.js";
-import { button, field } from "../parts/inputs.js";
+import { button, field, sendOnShiftEnter } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
 import { say, told } from "../words.js";
 
@@ -20,11 +20,7 @@ export class Translate {
     this.notice = new Notice();
     this.source = el("textarea", { rows: "6", placeholder: say("translate.type") });
     this.source.value = old?.source.value ?? "";
-    this.source.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || !(event.shiftKey || event.ctrlKey)) return;
-      event.preventDefault();
-      this.translate();
-    });
+    sendOnShiftEnter(this.source, () => this.translate());
     this.target = el("textarea", { rows: "6", readOnly: true });
     const { default: value, highest } = facts.beams;
     this.beams = el("input", { type: "number", id: "beams", min: "1", max: String(highest), value: old?.beams.value ?? String(value) });
