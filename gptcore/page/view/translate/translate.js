@@ -149,7 +149,6 @@ export class Translate {
     const [from, to] = { cross: [target, source], encoder: [source, source], decoder: [read, read] }[this.kind];
     const [rows, columns] = [from, to].map((names) => names.map(visible));
     const isMasked = (i, j) => this.kind === "decoder" && j > i;
-    const tell = (i, j, value) => say(value === null ? "cell.masked" : "cell", { from: rows[i], to: columns[j], value: value?.toPrecision(3) });
-    return heatMap({ values, rows, columns, isMasked, label: say(`attention.${this.kind}`), tell });
+    return heatMap({ values, rows, columns, isMasked, label: say(`attention.${this.kind}`) });
   }
 }
