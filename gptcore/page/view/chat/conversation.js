@@ -59,7 +59,6 @@ export class Conversation {
   newSettings(facts, rival = null) {
     const { api, schemas } = this.host.facts;
     const { models } = this.host;
-    const { names, others } = this.offered;
     const choices = {
       choose: (name) => this.choose({ model: name }),
       compare: (name) => this.choose({ rival: name }),
@@ -70,7 +69,7 @@ export class Conversation {
       {
         change: (settings, system) => this.setUp(settings, system),
         lastSeed: () => this.nodes().findLast((node) => node.seed !== undefined)?.seed,
-        models: names.length + others.length > 1 ? modelPicker({ names, others }, { model: facts.name, rival, isChat: true }, choices) : null,
+        models: modelPicker(this.offered, { model: facts.name, rival, isChat: true }, choices),
       },
     );
   }

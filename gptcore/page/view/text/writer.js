@@ -7,7 +7,7 @@ import { Figures } from "../parts/figures.js";
 import { showTints, tintLegend } from "../parts/glass.js";
 import { button, sendOnShiftEnter } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
-import { modelPicker } from "../parts/picker.js";
+import { modelPicker, openWith } from "../parts/picker.js";
 import { Settings } from "../parts/settings.js";
 import { keep, recall, say } from "../words.js";
 
@@ -67,11 +67,10 @@ export class Writer {
     const { facts, models } = this.host;
     const known = ({ models: here = [], others = [] }) => ({ names: here.map(({ name }) => name), others });
     const choices = {
-      choose: (other) => (location.search = `?${new URLSearchParams({ model: other })}`),
+      choose: openWith,
       look: models && (async () => known(await models())),
     };
-    const { names, others } = known(facts);
-    return names.length + others.length > 1 ? modelPicker({ names, others }, { model: facts.name, isChat: false }, choices) : null;
+    return modelPicker(known(facts), { model: facts.name, isChat: false }, choices);
   }
 
   keptSettings() {
