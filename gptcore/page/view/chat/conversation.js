@@ -4,7 +4,8 @@ import { ROOT, add, lastSet, merge, newChat, newest, pairOf, path, randomId, set
 import { lost } from "../kept/store.js";
 import { isChat } from "../kept/transfer.js";
 import { el } from "../dom.js";
-import { keep, recall, say, shownName } from "../words.js";
+import { keep, recall } from "../kept/values.js";
+import { say, shownName } from "../words.js";
 import { Figures } from "../parts/figures.js";
 import { tintLegend } from "../parts/glass.js";
 import { Notice } from "../parts/notice.js";

@@ -9,7 +9,8 @@ import { button, sendOnShiftEnter } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
 import { modelPicker, openWith } from "../parts/picker.js";
 import { Settings } from "../parts/settings.js";
-import { keep, recall, say } from "../words.js";
+import { keep, recall, recallObject } from "../kept/values.js";
+import { say } from "../words.js";
 
 const LONGEST = 900_000; // bytes that are sent: a server refuses more than 1 MiB
 
@@ -52,7 +53,7 @@ export class Writer {
       lastSeed: () => this.last?.seed,
       models: this.picker(),
     });
-    this.settings.show({ system: "", settings: this.keptSettings() });
+    this.settings.show({ system: "", settings: recallObject(this.keys[1]) });
     const row = el("div.row.wrap", {}, this.go, this.halt, this.undoIt, this.retryIt, this.clearIt);
     const hint = el("small", {}, say("text.keys"));
     this.legend = tintLegend();
@@ -71,14 +72,6 @@ export class Writer {
       look: models && (async () => known(await models())),
     };
     return modelPicker(known(facts), { model: facts.name, isChat: false }, choices);
-  }
-
-  keptSettings() {
-    try {
-      return JSON.parse(recall(this.keys[1])) ?? {};
-    } catch {
-      return {};
-    }
   }
 
   get facts() {
