@@ -166,7 +166,7 @@ def write_verified(
         facts = replace(facts, parity=as_facts(checks))
         write_card(folder / "README.md", facts, target.hub)
         write_facts(folder, facts)
-        has_inspect = target.out.exists() and INSPECT.as_posix() in read_facts(target.out).sha256
+        has_inspect = target.out.exists() and INSPECT in read_facts(target.out).sha256
         if has_inspect and not isinstance(facts.config, Seq2SeqConfig):
             add_inspect(folder)
         check_model_folder(target.out, facts)  # again: a person may have put something there since
@@ -282,7 +282,7 @@ def add_inspect(folder: Path) -> None:
         write_checked_inspect(load_reference(bundle), path, logits_limit(bundle.facts.parity))
         untrained = files.enter_context(new_file(folder / UNTRAINED))
         write_untrained(bundle.config, path, untrained)
-    add_files(folder, [INSPECT.as_posix(), UNTRAINED.as_posix()])
+    add_files(folder, [INSPECT, UNTRAINED])
 
 
 def write_checked_inspect(model: GPT | Seq2Seq, path: Path, limit: float) -> None:
@@ -297,4 +297,4 @@ def write_checked_inspect(model: GPT | Seq2Seq, path: Path, limit: float) -> Non
             f"{INSPECT} was not written: it differs from PyTorch by {worst:.2g}, and {limit:.2g} "
             f"is allowed"
         )
-    print(f"{INSPECT.name} differs from PyTorch by {worst:.2g} at most")
+    print(f"{Path(INSPECT).name} differs from PyTorch by {worst:.2g} at most")

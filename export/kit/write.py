@@ -36,7 +36,7 @@ CONTRACT, PAGE, VECTORS = "contract.json", "CONTRACT.md", "vectors.json"
 # The sampling graphs, by the variant whose weights they use.
 SAMPLING = {name: file.replace("serving", "sampling") for name, file in SERVING.items()}
 WEIGHTS = r" `model\.safetensors` loads as\n`\w+`\."  # as in export/folder/card.py
-OURS = {INSPECT.as_posix(), UNTRAINED.as_posix(), *SERVING.values()}  # of no use to other programs
+OURS = {INSPECT, UNTRAINED, *SERVING.values()}  # of no use to other programs
 
 
 def write_kit(model: Path, out: Path) -> None:

@@ -75,7 +75,7 @@ def smallest_graph(bundle: Bundle) -> str:
     Raises UserError if it and the graphs of the Inspect tab are too large.
     """
     graph = graph_on_cpus(bundle)
-    inside = [name for name in map(Path.as_posix, INSIDE) if name in bundle.facts.sha256]
+    inside = [name for name in INSIDE if name in bundle.facts.sha256]
     size = sum((bundle.path / name).stat().st_size for name in (graph, *inside))
     if size > MOST:
         raise UserError(

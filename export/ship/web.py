@@ -104,7 +104,7 @@ def copy_files(bundle: Bundle, folder: Path, graphs: list[str]) -> str:
     shutil.copytree(SOURCES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("single"))
     shutil.copytree(VIEW, folder / "view", ignore=shutil.ignore_patterns(*OF_SERVERS))
     shutil.copytree(runtime, folder / "vendor")
-    for name in (*MODEL_FILES, *graphs, *map(Path.as_posix, INSIDE)):
+    for name in (*MODEL_FILES, *graphs, *INSIDE):
         if name in bundle.facts.sha256:
             target = folder / "models" / model / name
             target.parent.mkdir(parents=True, exist_ok=True)

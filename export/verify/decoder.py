@@ -20,12 +20,13 @@ import onnxruntime as ort
 import torch
 
 from export.formats.graph import part_of
+from export.formats.model_folder import check_not_small
 from export.formats.weights import Weights
 from export.verify.llama_config import CONFIG, check_config, text_ids
 from export.verify.report import LOGITS, Check, difference
 from export.verify.rounding import in_float64, limit_of
 from export.verify.serving import verify_serving
-from gptcore.bundle import ONNX, Bundle, check_whole
+from gptcore.bundle import ONNX, Bundle
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import OnnxSession, open_inference
@@ -107,7 +108,7 @@ def compare_graph(bundle: Bundle, expected: Expected, n_parameters: int) -> list
 
 def load_reference(bundle: Bundle, n_layer: int | None = None) -> GPT:
     """Return the PyTorch model, or its first layers, with the weights of the folder."""
-    check_whole(bundle)
+    check_not_small(bundle)
     weights = Weights(bundle.path)
     config = replace(bundle.config, n_layer=n_layer or bundle.config.n_layer)
     if family(config):
