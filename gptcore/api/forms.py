@@ -20,7 +20,6 @@ from gptcore.api.bodies import ParsedCall
 from gptcore.api.functions import CallWriter, Json
 from gptcore.engine.generate import Finish, Piece
 from gptcore.engine.sampling import Likelihood
-from gptcore.inspection import token_names
 from gptcore.text.tokenizer import StreamDecoder, Tokenizer
 
 FINISH_REASON: dict[Finish | None, str | None] = {
@@ -272,8 +271,9 @@ def merged(pieces: list[Piece]) -> Piece:
 
 def name(tokenizer: Tokenizer, token_id: int) -> str:
     """Return a token's text; of a part of a character its bytes, in OpenAI's notation."""
-    (named,) = token_names([token_id], tokenizer)
-    return f"bytes:{named}" if named.startswith("\\x") else named
+    named = tokenizer.name(token_id)
+    is_text = tokenizer.token_bytes(token_id) in (named.encode(), b"")  # a special one has none
+    return named if is_text else f"bytes:{named}"
 
 
 def error_json(message: str, kind: str, code: str | None) -> Json:
