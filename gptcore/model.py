@@ -25,6 +25,7 @@ from gptcore.engine.onnx_session import (
 )
 from gptcore.engine.replies import Replies
 from gptcore.engine.scheduler import Engine
+from gptcore.feeds import cache_shapes
 from gptcore.system.cores import fastest, median_seconds, n_cores, thread_counts
 
 if TYPE_CHECKING:
@@ -170,8 +171,8 @@ def slot_bytes(config: ModelConfig) -> int:
 def check_graph(bundle: Bundle, inference: ort.InferenceSession) -> None:
     """Raise UserError if the graph's cache does not have the configuration's shape."""
     config = bundle.config
-    caches = [i for i in inference.get_inputs() if i.name.startswith("past_key_values.")]
-    shapes = {(i.shape[1], i.shape[3]) for i in caches}
+    caches = cache_shapes(inference).values()
+    shapes = {(shape[1], shape[3]) for shape in caches}
     if len(caches) != 2 * config.n_layer or shapes != {(config.n_kv_head, config.head_dim)}:
         raise UserError(
             f"the graph in {bundle.path} and its gptcore.json are of different exports: "

@@ -19,6 +19,7 @@ import numpy as np
 import onnxruntime as ort
 import torch
 
+from export.formats.feeds import decoder_feeds
 from export.formats.graph import part_of
 from export.formats.model_folder import check_not_small
 from export.formats.weights import Weights
@@ -31,7 +32,7 @@ from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import OnnxSession, open_inference
 from gptcore.families import family
-from gptcore.feeds import decoder_feeds, no_cache
+from gptcore.feeds import no_cache
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import model_of
 from gptcore.nn.gpt import GPT
