@@ -167,13 +167,13 @@ def visitor(scope: Scope, behind_proxy: bool) -> str:
     lines = Headers(scope=scope).getlist("x-forwarded-for") if behind_proxy else []
     client = scope.get("client") or ("",)
     last = ",".join(lines).rpartition(",")[2].strip()
-    return counted(PORT.sub(r"\1", last).strip("[]") or client[0])
+    return network_of(PORT.sub(r"\1", last).strip("[]") or client[0])
 
 
-def counted(address: str) -> str:
+def network_of(address: str) -> str:
     """Return an address, or the 64-bit network of an IPv6 one: a visitor has all its addresses.
 
-    >>> counted("2001:db8::5"), counted("::ffff:10.0.0.1"), counted("10.0.0.1")
+    >>> network_of("2001:db8::5"), network_of("::ffff:10.0.0.1"), network_of("10.0.0.1")
     ('2001:db8::', '10.0.0.1', '10.0.0.1')
     """
     try:

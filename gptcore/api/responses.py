@@ -206,7 +206,7 @@ class ResponseForm(Form):
             "status": status,
             "incomplete_details": details,
             "output": output,
-            "usage": usage and counted(usage),
+            "usage": usage and response_usage(usage),
         }
 
 
@@ -294,7 +294,7 @@ def new_id(kind: str) -> str:
     return f"{kind}_{uuid.uuid4().hex}"
 
 
-def counted(usage: Json) -> Json:
+def response_usage(usage: Json) -> Json:
     """Return the counts of tokens as this address has them.
 
     Clients read the details, which are not counted here.
