@@ -235,17 +235,7 @@ export class Train {
     this.row.hidden = false;
     this.showTexts(state);
     this.showPeople(state);
-    const isIdle = !doing && !missing;
-    const { plan, train, stop, resume, export: chat, keep, drop } = this.buttons;
-    plan.hidden = train.hidden = !(isIdle || doing === "look") || Boolean(run);
-    const why = state.texts.length ? state.unusable : "There is no text yet: drop a file first";
-    plan.disabled = train.disabled = Boolean(why) || this.isBeginning;
-    plan.title = train.title = told(ofFields(why));
-    stop.hidden = !doing;
-    resume.hidden = !isIdle || !run?.is_saved || run.is_complete;
-    chat.hidden = !isIdle || !run?.is_saved;
-    keep.hidden = drop.hidden = !isIdle || !run;
-    this.report.hidden = !run?.held_out.length;
+    this.showButtons(state);
     this.said.parentElement.hidden = !state.said;
     this.set(this.said, state.said);
     this.set(this.title, run || doing === "train" ? say("train.run", { name: state.begun }) : "");
@@ -253,12 +243,27 @@ export class Train {
     this.status.textContent = stage(state);
     const lines = ({ text, remedy }) => (remedy ? `${text}\n  try ${remedy}` : text);
     this.set(this.found, ofFields((run?.findings ?? []).map(lines).join("\n")));
-    chat.textContent = say(run?.is_chat === false ? "train.write" : "train.chat");
     if (state.error && (wasDoing || !this.wasTold)) this.notice.tell(told(ofFields(state.error)));
     this.wasTold = Boolean(state.error);
     if (/--(me|columns)/.test(state.error + Object.values(state.refused))) this.about.open = true;
     if (wasDoing === "export" && !doing) this.open(state);
     if (wasDoing === "fetch" && !doing) this.lookAgain();
+  }
+
+  // Offers what can be done now.
+  showButtons({ doing, run, missing, texts, unusable }) {
+    const isIdle = !doing && !missing;
+    const { plan, train, stop, resume, export: chat, keep, drop } = this.buttons;
+    plan.hidden = train.hidden = !(isIdle || doing === "look") || Boolean(run);
+    const why = texts.length ? told(ofFields(unusable)) : say("told.no.texts");
+    plan.disabled = train.disabled = Boolean(why) || this.isBeginning;
+    plan.title = train.title = why;
+    stop.hidden = !doing;
+    resume.hidden = !isIdle || !run?.is_saved || run.is_complete;
+    chat.hidden = !isIdle || !run?.is_saved;
+    chat.textContent = say(run?.is_chat === false ? "train.write" : "train.chat");
+    keep.hidden = drop.hidden = !isIdle || !run;
+    this.report.hidden = !run?.held_out.length;
   }
 
   // Fills the fields once, so that nothing is taken from under a person's fingers.
