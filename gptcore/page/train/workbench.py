@@ -64,6 +64,7 @@ class Workbench:
         step = run["step"] if run else 0
         shown = self.doing or "train"
         outputs = {kind: self.said(kind) for kind in (*SAYINGS, shown)}
+        errors = [line for line in outputs["look"] if line.startswith(ERROR)]
         return {
             **settings,
             "missing": "" if find_spec("torch") else INSTALL,
@@ -73,10 +74,8 @@ class Workbench:
             "doing": self.doing,
             "is_stepping": self.doing == "train" and step > self.begun_at,
             "error": self.error,
-            "look": "\n".join(line for line in outputs["look"] if not line.startswith(ERROR)),
-            "unusable": next(
-                (line.removeprefix(ERROR) for line in outputs["look"] if line.startswith(ERROR)), ""
-            ),
+            "look": "\n".join(line for line in outputs["look"] if line not in errors),
+            "unusable": errors[0].removeprefix(ERROR) if errors else "",
             **self.looked(),
             "plan": "\n".join(planned(outputs["plan"])),
             "said": "\n".join(outputs[shown]),
@@ -93,8 +92,7 @@ class Workbench:
         return {"people": found["people"], "refused": refused}
 
     def settings(self) -> dict[str, Any]:
-        default = {"name": "mine", "minutes": 10, "begun": ""}
-        default |= dict.fromkeys(("start", "me", "columns"), "")
+        default = {"name": "mine", "minutes": 10, "begun": "", "start": "", "me": "", "columns": ""}
         path = self.folder / "settings.json"
         return default | (json.loads(path.read_text("utf-8")) if path.is_file() else {})
 
