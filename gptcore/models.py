@@ -31,7 +31,7 @@ from gptcore.bundle import (
     read_facts,
     say_if_large,
 )
-from gptcore.checks import Busy, UserError, shorten
+from gptcore.checks import Busy, UserError, brief
 from gptcore.config import Seq2SeqConfig
 from gptcore.engine.inputs import usual_sampling
 from gptcore.facts import ModelFacts
@@ -165,8 +165,8 @@ class Models:
             return name, self.variant if name == self.names[0] else None
         if isinstance(name, str) and name in (formats := self.formats()):
             return formats[name]
-        asked, here = shorten(repr(name)), ", ".join(map(repr, self.names))
-        raise NotHere(f"the model {asked} is not here, only {here}")
+        here = ", ".join(map(repr, self.names))
+        raise NotHere(f"the model {brief(name)} is not here, only {here}")
 
     def formats(self) -> dict[str, tuple[str, str]]:
         """Return the names with a format, NAME@FORMAT, of models that have several."""
