@@ -51,6 +51,8 @@ class OnnxModel:
         n_slots = cache_bytes(self.config) // slot_bytes(self.config)
         slots = open_slots(inference, self.config, n_slots)
         self.engine = Engine(slots, self.tokenizer, self.replies)
+        # Of its weights and of its full cache.
+        self.n_bytes = graph_bytes(bundle.path / VARIANTS[variant]) + cache_bytes(self.config)
 
     def answer(self, request: Request, stop: Stop | None = None) -> Iterator[Piece]:
         """Yield the reply to a request. Closing the iterator ends the generation."""

@@ -72,7 +72,7 @@ class Models:
         self.adding = Lock()
         self.told: set[str] = set()  # why folders are not offered
         name = first.bundle.name
-        self.open, self.held = {name: first}, {name: held_bytes(first)}
+        self.open = {name: first}
         self.used: dict[str, float] = {}  # when a model was last asked for
         self.waited: Counter[str] = Counter()  # callers that have not received it yet
         self.loader = ThreadPoolExecutor(1, "loader")
@@ -213,8 +213,8 @@ class Models:
         if name in self.open and self.is_newest(name, self.open[name]):
             return self.open[name]
         needed = needed_bytes(folder, facts, variant)
-        if sum(self.held.values()) + needed > self.memory:  # too little for two exports at once
-            self.forget({name})  # the replies of the earlier one go on to their end
+        if self.n_held + needed > self.memory:  # too little for two exports at once
+            self.close(name)  # the replies of the earlier one go on to their end
             self.make_room(name, needed)
         try:
             with without_paths(name):
@@ -224,19 +224,19 @@ class Models:
                 raise
             self.failed[name] = facts
             return self.open[name]
-        self.open, self.held = self.open | {name: model}, self.held | {name: held_bytes(model)}
+        self.open = self.open | {name: model}
         return model
 
     def make_room(self, name: str, needed: int) -> None:
         """Close idle models until `needed` bytes are free; the first model is not bound."""
         first = self.names[0]
-        kept = self.held.get(first, 0)
+        kept = self.open[first].n_bytes if first in self.open else 0
         if name != first and kept + needed > self.memory:
             raise NotOpened(
                 f"{name} needs {needed / GB:.2f} GB beside the {kept / GB:.2f} of "
                 f"{first}, and --memory allows {self.memory / GB:.2f}"
             )
-        while sum(self.held.values()) + needed > self.memory:
+        while self.n_held + needed > self.memory:
             idle = [
                 n
                 for n, model in self.open.items()
@@ -246,12 +246,15 @@ class Models:
                 return
             if not idle:
                 raise Busy("the memory is full of models that are writing: try again in a while")
-            oldest = min(idle, key=lambda n: self.used.get(n, 0.0))
-            self.forget({oldest})
+            self.close(min(idle, key=lambda n: self.used.get(n, 0.0)))
 
-    def forget(self, names: set[str]) -> None:
-        self.open = {name: model for name, model in self.open.items() if name not in names}
-        self.held = {name: n_bytes for name, n_bytes in self.held.items() if name not in names}
+    def close(self, name: str) -> None:
+        self.open = {other: model for other, model in self.open.items() if other != name}
+
+    @property
+    def n_held(self) -> int:
+        """The bytes of all models that are open."""
+        return sum(model.n_bytes for model in self.open.values())
 
 
 def load_models(options: argparse.Namespace) -> Models:
@@ -299,8 +302,3 @@ def needed_bytes(folder: Path, facts: ModelFacts, variant: str | None = None) ->
     files = [VARIANTS[variant]] if variant else VARIANTS.values()
     sizes = [graph_bytes(path) for file in files if (path := folder / file).is_file()]
     return max(sizes, default=0) + cache_bytes(facts.config)
-
-
-def held_bytes(model: OnnxModel) -> int:
-    """Return the bytes of an open model, which is often smaller than its folder's largest file."""
-    return needed_bytes(model.bundle.path, model.bundle.facts, model.variant)
