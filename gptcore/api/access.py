@@ -28,7 +28,7 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PORT = re.compile(r"^([\d.]+|\[.*\]):\d+$")  # behind an address, as some proxies write it
 LONGEST_BODY = 2**20  # bytes; the longest conversation that fits a context is far smaller
-LARGE_BODY = 2**14
+LARGE_BODY = 2**14  # bytes
 BODY_SECONDS = 20.0  # for a whole body to arrive
 REPLIES = 16  # most of a call, and most that one of several addresses waits for
 ALL_REPLIES = 400  # most that all addresses wait for; a process may have 4,096 open files
@@ -221,9 +221,12 @@ async def whole_body(receive: Receive) -> bytes:
 
 async def read_json(scope: Scope, receive: Receive) -> Any:
     """Return the JSON of a body, or None if it is empty; raises Refused."""
-    body = await read_body(scope, receive)
-    # A large one takes so long that others would wait.
-    return await asyncio.to_thread(parse, body) if len(body) > LARGE_BODY else parse(body)
+    return await parsed(await read_body(scope, receive), parse)
+
+
+async def parsed(body: bytes, read: Callable[[bytes], Any]) -> Any:
+    """Return what `read` makes of a body, in a thread if it is so large that others would wait."""
+    return await asyncio.to_thread(read, body) if len(body) > LARGE_BODY else read(body)
 
 
 def parse(body: bytes) -> Any:
