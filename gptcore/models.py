@@ -117,9 +117,9 @@ class Models:
         with self.adding:
             known = next((n for n, offer in self.offers.items() if offer.folder == folder), None)
             version = version_of(folder)
-            if known and self.offers[known].version == version:
+            if known is not None and self.offers[known].version == version:
                 return known
-            if known and self.is_open(folder):
+            if known is not None and self.is_open(folder):
                 self.offers = self.offers | {known: self.offers[known]._replace(version=version)}
                 facts = load_bundle(folder).facts
             else:
@@ -127,7 +127,7 @@ class Models:
             if isinstance(facts.config, Seq2SeqConfig):
                 raise UserError(f"{folder} is a translation model now")
             usual_sampling(facts)  # raises what the page would meet later
-            name = known or self.unused_name(folder, facts)
+            name = self.unused_name(folder, facts) if known is None else known
             self.offers = self.offers | {name: Offer(folder, facts, version)}
             return name
 
