@@ -16,14 +16,7 @@ from pathlib import Path
 from gptcore.checks import UserError, nearest_beside
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import FORMAT, ModelFacts
-from gptcore.system.files import (
-    check_links,
-    file_sha256,
-    files_in,
-    read_json,
-    read_object,
-    write_json,
-)
+from gptcore.system.files import check_links, file_sha256, files_in, read_object, write_json
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, Tokenizer
 from gptcore.typed_json import as_json, check_format, read_as
 
@@ -44,13 +37,13 @@ SERVING = {
     "q8": "onnx/serving_int8.onnx",
     "q4": "onnx/serving_q4.onnx",
 }
+WEIGHTS = "model.safetensors"  # parameters for PyTorch, under Llama's names
+INDEX = "model.safetensors.index.json"  # in place of it if they are in several files
 # The weights that a training can go on from, the best first; a shipped folder has no fp32.
-TRAINABLE = ("model.safetensors", VARIANTS["q8"], VARIANTS["q4"])
+TRAINABLE = (WEIGHTS, VARIANTS["q8"], VARIANTS["q4"])
 LARGE_BYTES = 1e9
 INSPECT = "onnx/inspect.onnx"  # a model folder may lack it
 UNTRAINED = "onnx/untrained.onnx"  # and this, the same before training
-WEIGHTS = "model.safetensors"  # parameters for PyTorch, under Llama's names
-INDEX = "model.safetensors.index.json"  # in place of it if they are in several files
 # A translation model has these two graphs in place of model.onnx, and a second tokenizer for its
 # source language.
 ENCODER, DECODER = "encoder_model.onnx", "decoder_with_past_model.onnx"
@@ -188,26 +181,11 @@ def load_translation_bundle(folder: str | Path) -> TranslationBundle:
     return TranslationBundle(folder, config, tokenizer, facts, source_tokenizer)
 
 
-def load_any_bundle(folder: str | Path) -> Bundle:
-    """Read and verify a model folder of either kind; raises UserError as `load_bundle` does."""
-    is_translation = isinstance(read_facts(Path(folder)).config, Seq2SeqConfig)
-    return (load_translation_bundle if is_translation else load_bundle)(folder)
-
-
 def say_if_large(folder: Path) -> None:
     """Print one line if a folder is so large that it takes seconds until its model answers."""
     n_bytes = sum(path.stat().st_size for path in files_in(folder).values())
     if n_bytes >= LARGE_BYTES:
         print(f"checking and opening {folder} ...", flush=True)
-
-
-def check_whole(bundle: Bundle) -> None:
-    """Raise UserError if the folder is a small copy without the files that other forms need."""
-    for name, other in ((VARIANTS["fp32"], ""), (WEIGHTS, INDEX)):
-        if not ((bundle.path / name).is_file() or (bundle.path / other).is_file()):
-            raise UserError(
-                f"{bundle.path} was shipped without {name}: name the folder that it was made from"
-            )
 
 
 def read_folder(folder: Path, with_weights: bool = True) -> ModelFacts:
@@ -292,17 +270,3 @@ def write_hashes(folder: Path, facts: ModelFacts, names: set[str]) -> None:
     hashes = {name: file_sha256(folder / name) for name in sorted(names)}
     facts = dataclasses.replace(facts, sha256=hashes, format=FORMAT)
     write_json(folder / FACTS, as_json(facts))
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """Return a folder's safetensors files; raises UserError if one is missing."""
-    names, index = {WEIGHTS}, folder / INDEX
-    if index.exists():
-        content = read_json(index)
-        weight_map = content.get("weight_map") if isinstance(content, dict) else None
-        names = set(read_as(dict[str, str], weight_map, f"{index}: weight_map").values())
-    paths = [folder / name for name in sorted(names)]
-    for path in paths:
-        if path.parent != folder or not path.is_file():
-            raise UserError(f"{path} is missing: the weights must be there as safetensors")
-    return paths

@@ -42,8 +42,7 @@ def check_choice(field: str, value: object, known: Collection[str]) -> None:
     if value not in known:
         hint = nearest(str(value), known)
         listed = "" if hint and len(known) > MANY else f"known are {', '.join(known)}"
-        told = shorten(repr(value))
-        raise UserError(f"unknown {field} {told}: {' '.join(filter(None, (hint, listed)))}")
+        raise UserError(f"unknown {field} {brief(value)}: {' '.join(filter(None, (hint, listed)))}")
 
 
 def closest(word: str, known: Collection[str]) -> str | None:
@@ -72,19 +71,22 @@ def nearest_beside(path: Path) -> str:
 
 
 def check_range(config: Any, name: str, low: float, high: float) -> None:
+    """Raise UserError unless a field is a number of low..high; NaN is refused too."""
+    check_within(name, getattr(config, name), low, high)
+
+
+def check_within(name: str, value: float, low: float, high: float) -> None:
     """Raise UserError unless the number lies in low..high; NaN is refused too."""
-    value = getattr(config, name)
     if not (low <= value <= high):
         limits = [n if isinstance(n, int) else f"{n:g}" for n in (low, high)]
-        told = shorten(repr(value))
-        raise UserError(f"{name}={told} is out of range: choose {limits[0]} to {limits[1]}")
+        raise UserError(f"{name}={brief(value)} is out of range: choose {limits[0]} to {limits[1]}")
 
 
 def check_whole(name: str, value: object, low: int, high: float = math.inf) -> None:
     """Raise UserError unless the value is an int of low..high; a bool is none."""
     if isinstance(value, bool) or not isinstance(value, int) or not (low <= value <= high):
         within = f"of at least {low}" if high == math.inf else f"from {low} to {high}"
-        raise UserError(f"{name}={shorten(repr(value))} must be a whole number {within}")
+        raise UserError(f"{name}={brief(value)} must be a whole number {within}")
 
 
 def check_types(config: Any) -> None:
@@ -103,7 +105,12 @@ def check_type(field: str, value: object, wanted: Any) -> None:
     accepted = (int, float) if wanted is float else wanted
     if not isinstance(value, accepted) or (isinstance(value, bool) and wanted in (int, float)):
         kind = getattr(wanted, "__name__", wanted)
-        raise UserError(f"{field}={shorten(repr(value))} is not of type {kind}")
+        raise UserError(f"{field}={brief(value)} is not of type {kind}")
+
+
+def brief(value: object) -> str:
+    """Return a value as Python writes it, for a message of one line."""
+    return shorten(repr(value))
 
 
 def shorten(text: str, length: int = 60) -> str:

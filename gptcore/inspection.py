@@ -14,7 +14,7 @@ import numpy as np
 from gptcore.bundle import INSPECT, UNTRAINED, Bundle, TranslationBundle
 from gptcore.checks import UserError
 from gptcore.engine.onnx_session import open_inference
-from gptcore.engine.sampling import Likelihood, likelihoods
+from gptcore.engine.sampling import likelihoods
 from gptcore.system.files import shown
 from gptcore.system.wording import word
 from gptcore.text.chat_template import (
@@ -27,7 +27,6 @@ from gptcore.text.chat_template import (
     split_system,
     text_opening,
 )
-from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import Translation
 
 EMPTY = "the text is empty: type a text first"
@@ -81,12 +80,9 @@ def inspect_ids(inspector: Inspector, ids: list[int], n_next: int) -> Inspection
     seen = inspector.run(input_ids=ids)
     following = likelihoods([0] * len(ids), seen["logits"].astype(np.float64), n_next)
     return Inspection(
-        tokens=token_names(ids, tokenizer),
+        tokens=[tokenizer.name(i) for i in ids],
         token_ids=ids,
-        following=[
-            [(i, name, p) for (i, p), name in zip(one.top, token_names(ids_of(one), tokenizer))]
-            for one in following
-        ],
+        following=[[(i, tokenizer.name(i), p) for i, p in one.top] for one in following],
         embeddings=seen["embeddings"],
         positions=seen["positions"],
         scores=seen["scores"],
@@ -96,10 +92,6 @@ def inspect_ids(inspector: Inspector, ids: list[int], n_next: int) -> Inspection
         values=seen["values"],
         normed=seen["normed"],
     )
-
-
-def ids_of(likelihood: Likelihood) -> list[int]:
-    return [token_id for token_id, _ in likelihood.top]
 
 
 def most_tokens(bundle: Bundle) -> int:
@@ -177,22 +169,10 @@ def inspect_translation(inspector: Inspector, translation: Translation) -> Cross
     source, target = translation.source_ids, translation.target_ids
     seen = inspector.run(input_ids=source, decoder_input_ids=target[:-1])
     return CrossAttention(
-        token_names(source, bundle.source_tokenizer),
-        token_names(target[1:], bundle.tokenizer),  # row t of the attention produced token t + 1
+        [bundle.source_tokenizer.name(i) for i in source],
+        # Row t of the attention produced token t + 1.
+        [bundle.tokenizer.name(i) for i in target[1:]],
         seen["cross_attention"],
         seen["encoder_attention"],
         seen["decoder_attention"],
     )
-
-
-def token_names(ids: list[int] | np.ndarray, tokenizer: Tokenizer) -> list[str]:
-    """Return a readable name for each id; incomplete characters are shown as bytes."""
-    special = tokenizer.special_names
-    return [special.get(int(i)) or readable(tokenizer.token_bytes(int(i))) for i in ids]
-
-
-def readable(token: bytes) -> str:
-    try:
-        return token.decode("utf-8")
-    except UnicodeDecodeError:
-        return "".join(f"\\x{byte:02x}" for byte in token)

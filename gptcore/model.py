@@ -25,6 +25,7 @@ from gptcore.engine.onnx_session import (
 )
 from gptcore.engine.replies import Replies
 from gptcore.engine.scheduler import Engine
+from gptcore.feeds import cache_shapes
 from gptcore.system.cores import fastest, median_seconds, n_cores, thread_counts
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class OnnxModel:
         n_slots = cache_bytes(self.config) // slot_bytes(self.config)
         slots = open_slots(inference, self.config, n_slots)
         self.engine = Engine(slots, self.tokenizer, self.replies)
+        # Of its weights and of its full cache.
+        self.n_bytes = graph_bytes(bundle.path / VARIANTS[variant]) + cache_bytes(self.config)
 
     def answer(self, request: Request, stop: Stop | None = None) -> Iterator[Piece]:
         """Yield the reply to a request. Closing the iterator ends the generation."""
@@ -170,8 +173,8 @@ def slot_bytes(config: ModelConfig) -> int:
 def check_graph(bundle: Bundle, inference: ort.InferenceSession) -> None:
     """Raise UserError if the graph's cache does not have the configuration's shape."""
     config = bundle.config
-    caches = [i for i in inference.get_inputs() if i.name.startswith("past_key_values.")]
-    shapes = {(i.shape[1], i.shape[3]) for i in caches}
+    caches = cache_shapes(inference).values()
+    shapes = {(shape[1], shape[3]) for shape in caches}
     if len(caches) != 2 * config.n_layer or shapes != {(config.n_kv_head, config.head_dim)}:
         raise UserError(
             f"the graph in {bundle.path} and its gptcore.json are of different exports: "

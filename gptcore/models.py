@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
 from gptcore.bundle import (
     FACTS,
@@ -31,7 +32,7 @@ from gptcore.bundle import (
     read_facts,
     say_if_large,
 )
-from gptcore.checks import Busy, UserError, shorten
+from gptcore.checks import Busy, UserError, brief
 from gptcore.config import Seq2SeqConfig
 from gptcore.engine.inputs import usual_sampling
 from gptcore.facts import ModelFacts
@@ -48,6 +49,14 @@ class NotHere(UserError):
 
 class NotOpened(UserError):
     """A model cannot be opened now; the message tells strangers no path."""
+
+
+class Offer(NamedTuple):
+    """A model that may be asked for, as its folder was last read."""
+
+    folder: Path  # resolved
+    facts: ModelFacts
+    version: Version | None
 
 
 class Models:
@@ -72,14 +81,13 @@ class Models:
         self.adding = Lock()
         self.told: set[str] = set()  # why folders are not offered
         name = first.bundle.name
-        self.open, self.held = {name: first}, {name: held_bytes(first)}
+        self.open = {name: first}
         self.used: dict[str, float] = {}  # when a model was last asked for
         self.waited: Counter[str] = Counter()  # callers that have not received it yet
         self.loader = ThreadPoolExecutor(1, "loader")
-        # By name: the resolved folder, what its gptcore.json says, and which version of it that is.
-        self.folders = {name: first.bundle.path.resolve()}
-        self.facts = {name: first.bundle.facts}
-        self.versions = {name: version or version_of(first.bundle.path)}
+        version = version or version_of(first.bundle.path)
+        # It is replaced, never changed: another thread may go through the old one.
+        self.offers = {name: Offer(first.bundle.path.resolve(), first.bundle.facts, version)}
         self.failed: dict[str, ModelFacts] = {}  # of exports that could not take a model's place
         self.offer(folders)
 
@@ -107,20 +115,20 @@ class Models:
         """
         folder = folder.resolve()
         with self.adding:
-            known = [name for name, other in self.folders.items() if other == folder]
+            known = next((n for n, offer in self.offers.items() if offer.folder == folder), None)
             version = version_of(folder)
-            if known and self.versions.get(known[0]) == version:
-                return known[0]
-            if is_open := self.is_open(folder):
-                self.versions = self.versions | {known[0]: version}
-            facts = load_bundle(folder).facts if is_open else read_facts(folder)
+            if known is not None and self.offers[known].version == version:
+                return known
+            if known is not None and self.is_open(folder):
+                self.offers = self.offers | {known: self.offers[known]._replace(version=version)}
+                facts = load_bundle(folder).facts
+            else:
+                facts = read_facts(folder)
             if isinstance(facts.config, Seq2SeqConfig):
                 raise UserError(f"{folder} is a translation model now")
             usual_sampling(facts)  # raises what the page would meet later
-            name = known[0] if known else self.unused_name(folder, facts)
-            # New dictionaries: another thread may go through the old ones.
-            self.folders, self.facts = self.folders | {name: folder}, self.facts | {name: facts}
-            self.versions = self.versions | {name: version}
+            name = self.unused_name(folder, facts) if known is None else known
+            self.offers = self.offers | {name: Offer(folder, facts, version)}
             return name
 
     def is_open(self, folder: Path) -> bool:
@@ -129,12 +137,12 @@ class Models:
     def unused_name(self, folder: Path, facts: ModelFacts) -> str:
         numbered = (f"{folder.name}-{number}" for number in count(2))
         wanted = chain((facts.name, folder.name), numbered)
-        return next(name for name in wanted if name not in (*self.folders, *self.formats()))
+        return next(name for name in wanted if name not in (*self.offers, *self.formats()))
 
     @property
     def names(self) -> list[str]:
         """The names of all models, the first of which answers where no name is given."""
-        return [*self.folders]
+        return [*self.offers]
 
     def check(self, name: object) -> str:
         """Return the name of the model that is meant, by default of the first; raises NotHere.
@@ -144,8 +152,8 @@ class Models:
         """
         if name is None:
             return self.names[0]
-        if isinstance(name, str) and name not in (*self.folders, *self.formats()):
-            by_folder = {folder.name: own for own, folder in reversed(self.folders.items())}
+        if isinstance(name, str) and name not in (*self.offers, *self.formats()):
+            by_folder = {o.folder.name: own for own, o in reversed(self.offers.items())}
             base, at, variant = name.rpartition("@")
             name = by_folder.get(name) or by_folder.get(base, base) + at + variant
         self.parts(name)
@@ -161,30 +169,30 @@ class Models:
 
     def parts(self, name: object) -> tuple[str, str | None]:
         """Return the model that a name means, and the format that is asked for; raises NotHere."""
-        if isinstance(name, str) and name in self.folders:
+        if isinstance(name, str) and name in self.offers:
             return name, self.variant if name == self.names[0] else None
         if isinstance(name, str) and name in (formats := self.formats()):
             return formats[name]
-        asked, here = shorten(repr(name)), ", ".join(map(repr, self.names))
-        raise NotHere(f"the model {asked} is not here, only {here}")
+        here = ", ".join(map(repr, self.names))
+        raise NotHere(f"the model {brief(name)} is not here, only {here}")
 
     def formats(self) -> dict[str, tuple[str, str]]:
         """Return the names with a format, NAME@FORMAT, of models that have several."""
         found: dict[str, tuple[str, str]] = {}
-        for name, facts in self.facts.items():
-            variants = [v for v, file in VARIANTS.items() if file in facts.sha256]
+        for name, offer in self.offers.items():
+            variants = [v for v, file in VARIANTS.items() if file in offer.facts.sha256]
             if len(variants) > 1:
                 found |= {f"{name}@{variant}": (name, variant) for variant in variants}
         # A model whose own name looks like that takes precedence.
-        return {key: parts for key, parts in found.items() if key not in self.folders}
+        return {key: parts for key, parts in found.items() if key not in self.offers}
 
     async def get(self, name: str) -> OnnxModel:
         """Return a model, which may have to be opened; raises Busy or NotOpened."""
         base, _ = self.parts(name)
-        version = version_of(self.folders[base])
-        model = self.open.get(name)
+        offer, model = self.offers[base], self.open.get(name)
         # If the folder is gone, the open model keeps answering.
-        is_old = version is not None and version != self.versions.get(base)
+        version = version_of(offer.folder)
+        is_old = version not in (None, offer.version)
         if model is None or is_old or not self.is_newest(name, model):
             self.waited[name] += 1
             try:
@@ -197,7 +205,7 @@ class Models:
     def is_newest(self, name: str, model: OnnxModel) -> bool:
         """Return whether no later export of a model can be opened."""
         base, _ = self.parts(name)
-        return self.facts[base] in (model.bundle.facts, self.failed.get(name))
+        return self.offers[base].facts in (model.bundle.facts, self.failed.get(name))
 
     # ---------------------------------------------------------- in the loader's thread
 
@@ -205,16 +213,16 @@ class Models:
         base, variant = self.parts(name)
         try:
             with without_paths(name):
-                self.add(self.folders[base])
+                self.add(self.offers[base].folder)
         except NotOpened:
             if name not in self.open:
                 raise
-        facts, folder = self.facts[base], self.folders[base]
+        folder, facts, _ = self.offers[base]
         if name in self.open and self.is_newest(name, self.open[name]):
             return self.open[name]
         needed = needed_bytes(folder, facts, variant)
-        if sum(self.held.values()) + needed > self.memory:  # too little for two exports at once
-            self.forget({name})  # the replies of the earlier one go on to their end
+        if self.n_held + needed > self.memory:  # too little for two exports at once
+            self.close(name)  # the replies of the earlier one go on to their end
             self.make_room(name, needed)
         try:
             with without_paths(name):
@@ -224,19 +232,19 @@ class Models:
                 raise
             self.failed[name] = facts
             return self.open[name]
-        self.open, self.held = self.open | {name: model}, self.held | {name: held_bytes(model)}
+        self.open = self.open | {name: model}
         return model
 
     def make_room(self, name: str, needed: int) -> None:
         """Close idle models until `needed` bytes are free; the first model is not bound."""
         first = self.names[0]
-        kept = self.held.get(first, 0)
+        kept = self.open[first].n_bytes if first in self.open else 0
         if name != first and kept + needed > self.memory:
             raise NotOpened(
                 f"{name} needs {needed / GB:.2f} GB beside the {kept / GB:.2f} of "
                 f"{first}, and --memory allows {self.memory / GB:.2f}"
             )
-        while sum(self.held.values()) + needed > self.memory:
+        while self.n_held + needed > self.memory:
             idle = [
                 n
                 for n, model in self.open.items()
@@ -246,12 +254,15 @@ class Models:
                 return
             if not idle:
                 raise Busy("the memory is full of models that are writing: try again in a while")
-            oldest = min(idle, key=lambda n: self.used.get(n, 0.0))
-            self.forget({oldest})
+            self.close(min(idle, key=lambda n: self.used.get(n, 0.0)))
 
-    def forget(self, names: set[str]) -> None:
-        self.open = {name: model for name, model in self.open.items() if name not in names}
-        self.held = {name: n_bytes for name, n_bytes in self.held.items() if name not in names}
+    def close(self, name: str) -> None:
+        self.open = {other: model for other, model in self.open.items() if other != name}
+
+    @property
+    def n_held(self) -> int:
+        """The bytes of all models that are open."""
+        return sum(model.n_bytes for model in self.open.values())
 
 
 def load_models(options: argparse.Namespace) -> Models:
@@ -299,8 +310,3 @@ def needed_bytes(folder: Path, facts: ModelFacts, variant: str | None = None) ->
     files = [VARIANTS[variant]] if variant else VARIANTS.values()
     sizes = [graph_bytes(path) for file in files if (path := folder / file).is_file()]
     return max(sizes, default=0) + cache_bytes(facts.config)
-
-
-def held_bytes(model: OnnxModel) -> int:
-    """Return the bytes of an open model, which is often smaller than its folder's largest file."""
-    return needed_bytes(model.bundle.path, model.bundle.facts, model.variant)

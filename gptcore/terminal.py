@@ -16,13 +16,19 @@ from types import FrameType
 
 from gptcore.bundle import VARIANTS, default_model, read_facts, say_if_large
 from gptcore.checks import UserError
-from gptcore.engine.generate import FINISH, Model, Piece, chat, check_max_tokens, complete
+from gptcore.engine.generate import Finish, Model, Piece, chat, check_max_tokens, complete
 from gptcore.engine.inputs import usual_sampling
 from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.system.runtime import check_runtime
 from gptcore.text.chat_template import Message
 
 PROMPT = "> "
+# What is told of a reply that did not end by itself.
+CUT: dict[Finish | None, str] = {
+    "length": "stopped at max tokens",
+    "context": "stopped: the context is full",
+    "stopped": "stopped by you",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,9 +141,7 @@ def notes(last: Piece) -> list[str]:
     n = last.n_dropped
     several = f"the oldest {n} messages no longer fit and were left out"
     dropped = "the oldest message no longer fits and was left out" if n == 1 else several
-    assert last.finish, "the last piece of a reply has a finish"
-    ended = FINISH[last.finish]
-    return [*([dropped] if n else []), *([ended] if last.finish != "end" else [])]
+    return [*([dropped] if n else []), *([CUT[last.finish]] if last.finish in CUT else [])]
 
 
 @contextmanager

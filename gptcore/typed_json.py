@@ -14,7 +14,7 @@ from dataclasses import MISSING
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from gptcore.checks import UserError, check_choice, check_type, shorten
+from gptcore.checks import UserError, brief, check_choice, check_type, shorten
 from gptcore.config import ModelConfig, Seq2SeqConfig
 
 
@@ -52,7 +52,7 @@ def read_as(wanted: Any, value: Any, where: str) -> Any:
 
 def read_dataclass(cls: type, values: Any, where: str) -> Any:
     if not isinstance(values, dict):
-        raise UserError(f"{where}: {shorten(repr(values))} is not an object of names and values")
+        raise UserError(f"{where}: {brief(values)} is not an object of names and values")
     if cls is ModelConfig and "source_vocab_size" in values:
         cls = Seq2SeqConfig
     hints, fields = get_type_hints(cls), dataclasses.fields(cls)

@@ -14,9 +14,9 @@ from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import MODEL, Checkpoint, Tensors, load_weights, save_checkpoint
-from gptcore.nn.lora import add_adapters, peft_config, to_peft
 from gptcore.system.files import new_folder, write_json
 from gptcore.system.wording import word
+from training.lora import add_adapters, peft_config, to_peft
 from training.machine.devices import pick_device, pick_dtype, speed_up
 from training.machine.flops import flops_per_token
 from training.machine.malloc import keep_freed_memory

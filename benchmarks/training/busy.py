@@ -118,8 +118,8 @@ def trainer() -> Callable[[], int]:
 
     from gptcore.config import PRESETS
     from gptcore.nn import build_model
-    from gptcore.nn.fast import use_fast_attention
     from gptcore.nn.gpt import whole_sequence
+    from training.machine.fast_attention import use_fast_attention
 
     model = build_model(PRESETS["nano"]).train()
     use_fast_attention(model, torch.device("cpu"))

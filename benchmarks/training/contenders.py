@@ -15,11 +15,11 @@ from torch.nn import functional as F
 
 from gptcore.config import WAYLAND, ModelConfig
 from gptcore.nn import build_model
-from gptcore.nn.fast import QUERIES
 from gptcore.nn.gpt import whole_sequence
 from gptcore.nn.layers import packed
 from training.data.rows import IGNORED
 from training.machine.devices import autocast, pick_device, pick_dtype
+from training.machine.fast_attention import QUERIES
 from training.machine.malloc import keep_freed_memory
 from training.machine.processes import World
 from training.optim.muon import alike, orthogonal

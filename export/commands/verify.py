@@ -8,8 +8,9 @@ import argparse
 from pathlib import Path
 
 from export.commands.export import split_names
+from export.formats.model_folder import load_any_bundle
 from export.runtimes.environments import PEERS
-from gptcore.bundle import TranslationBundle, load_any_bundle, read_facts
+from gptcore.bundle import TranslationBundle, read_facts
 from training.machine.progress import waiting
 
 

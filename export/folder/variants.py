@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
+from export.formats.feeds import prompt_feeds
 from export.formats.graph import part_of
 from export.quantize.save import save_quantized
 from gptcore.bundle import VARIANTS, data_file, graph_bytes
@@ -25,7 +26,6 @@ from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import open_inference
 from gptcore.engine.sampling import log_softmax
 from gptcore.facts import Variant
-from gptcore.feeds import prompt_feeds
 from gptcore.system.cores import fastest, median_seconds, n_cores, thread_counts
 from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import IGNORED, Rows

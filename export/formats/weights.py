@@ -15,7 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gptcore.bundle import INDEX, WEIGHTS, weight_files
+from export.formats.model_folder import weight_files
+from gptcore.bundle import INDEX, WEIGHTS
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.families import family

@@ -13,15 +13,10 @@ from gguf import MODEL_ARCH, LlamaFileType, TokenType
 from safetensors import safe_open
 
 from export.formats.hugging_face import recover_merges
+from export.formats.model_folder import check_not_small, load_any_bundle, weight_files
 from export.formats.pre_tokenizers import PRE_TOKENIZERS, pattern_of
 from export.gguf.rotary import FACTORS, frequency_factors, interleaved
-from gptcore.bundle import (
-    Bundle,
-    TranslationBundle,
-    check_whole,
-    load_any_bundle,
-    weight_files,
-)
+from gptcore.bundle import Bundle, TranslationBundle
 from gptcore.checks import UserError, check_choice
 from gptcore.families import family
 from gptcore.system.files import new_file, read_json
@@ -91,7 +86,7 @@ def load_model_for_llama_cpp(folder: Path) -> Bundle:
             f"{folder} has a tokenizer for which llama.cpp has no name: for a model from Hugging "
             f"Face use llama.cpp's own convert_hf_to_gguf.py"
         )
-    check_whole(bundle)
+    check_not_small(bundle)
     return bundle
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from export.formats.hugging_face import recover_merges
 from export.formats.pre_tokenizers import NFC, pattern_of
 from export.pretrained.chat_template import read_format
-from gptcore.checks import UserError, shorten
+from gptcore.checks import UserError, brief
 from gptcore.system.files import read_object
 from gptcore.text.chat_format import ChatFormat
 from gptcore.text.chat_template import ROLES
@@ -216,7 +216,7 @@ def chat_template(folder: Path) -> tuple[str | None, dict[str, str]]:
         if not template:
             raise UserError(f"{path} has several chat templates and no default: leave one")
     if template is not None and not isinstance(template, str):
-        raise UserError(f"{path}: chat_template={shorten(repr(template))} is not a string")
+        raise UserError(f"{path}: chat_template={brief(template)} is not a string")
     return template or None, names
 
 

@@ -16,10 +16,10 @@ import numpy as np
 import onnx
 import torch
 
+from export.formats.feeds import prompt_feeds
 from export.formats.graph import border, part_of
 from export.quantize.blocks import Blocks, nearest, round_to
 from gptcore.engine.onnx_session import open_inference
-from gptcore.feeds import prompt_feeds
 from gptcore.system.cores import n_cores
 from training.machine.progress import progress
 

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from export.formats.model_folder import check_not_small
 from export.gguf.write import write_gguf
 from export.runtimes.environments import PEERS, PeerError, Running, start
 from export.verify.decoder import GREEDY_TOKENS
-from gptcore.bundle import Bundle, check_whole, load_bundle
+from gptcore.bundle import Bundle, load_bundle
 from gptcore.checks import UserError, check_choice
 from gptcore.model import load_model
 from gptcore.text.chat_template import Message, render, text_opening
@@ -87,7 +88,7 @@ def verify_runtimes(folder: Path, names: list[str]) -> int:
 def load_portable(folder: Path) -> Bundle:
     """Load and verify a folder; raises UserError if other runtimes cannot read it."""
     bundle = load_bundle(folder)
-    check_whole(bundle)
+    check_not_small(bundle)
     for name in NEEDED:
         if not (folder / name).is_file():
             raise UserError(

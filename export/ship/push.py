@@ -15,7 +15,8 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import httpx  # under this name in each version; in 2.x it is httpx2
 from yaml import YAMLError
 
-from gptcore.bundle import FACTS, load_any_bundle
+from export.formats.model_folder import load_any_bundle
+from gptcore.bundle import FACTS
 from gptcore.checks import UserError
 from gptcore.system.files import check_links
 

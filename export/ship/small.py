@@ -15,6 +15,7 @@ from export.folder.card import read_hub, write_card
 from export.folder.copy import copy_files
 from export.folder.replace import check_model_folder
 from export.folder.transformers_js import tell_transformers_js
+from export.formats.model_folder import check_not_small
 from export.quantize.save import save_quantized
 from gptcore.bundle import (
     INDEX,
@@ -22,7 +23,6 @@ from gptcore.bundle import (
     SERVING,
     VARIANTS,
     Bundle,
-    check_whole,
     graph_bytes,
     load_bundle,
     write_facts,
@@ -41,7 +41,7 @@ INSPECT_FORMAT = "q8"
 def ship(source: Path, out: Path, scores: Scores | None) -> None:
     """Write `out` from the complete folder `source`; raises UserError if a file is too large."""
     bundle = load_bundle(source)
-    check_whole(bundle)
+    check_not_small(bundle)
     if out.resolve() == bundle.path.resolve():
         raise UserError(f"--out {out} is the folder to ship, which would lose fp32: name another")
     check_model_folder(out, bundle.facts)

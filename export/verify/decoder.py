@@ -19,19 +19,21 @@ import numpy as np
 import onnxruntime as ort
 import torch
 
+from export.formats.feeds import decoder_feeds
 from export.formats.graph import part_of
+from export.formats.model_folder import check_not_small
 from export.formats.weights import Weights
 from export.verify.hugging_face import CONFIG, check_config, text_ids
 from export.verify.report import LOGITS, difference
 from export.verify.rounding import in_float64, limit_of
 from export.verify.serving import verify_serving
-from gptcore.bundle import ONNX, Bundle, check_whole
+from gptcore.bundle import ONNX, Bundle
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import OnnxSession, open_inference
 from gptcore.facts import Check
 from gptcore.families import family
-from gptcore.feeds import decoder_feeds, no_cache
+from gptcore.feeds import no_cache
 from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import model_of
 from gptcore.nn.gpt import GPT
@@ -108,7 +110,7 @@ def compare_graph(bundle: Bundle, expected: Expected, n_parameters: int) -> list
 
 def load_reference(bundle: Bundle, n_layer: int | None = None) -> GPT:
     """Return the PyTorch model, or its first layers, with the weights of the folder."""
-    check_whole(bundle)
+    check_not_small(bundle)
     weights = Weights(bundle.path)
     config = replace(bundle.config, n_layer=n_layer or bundle.config.n_layer)
     if family(config):

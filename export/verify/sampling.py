@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from export.formats.feeds import decoder_feeds
 from export.verify.serving import open_exact
 from gptcore.config import ModelConfig
 from gptcore.engine.sampling import Sampling, sample_rows
 from gptcore.facts import Check
-from gptcore.feeds import decoder_feeds, no_cache
+from gptcore.feeds import no_cache
 
 ROWS, LENGTH, STEPS = 4, 7, 12
 MARGIN = 1e-3  # a random number this close to where another token begins may be rounded to it

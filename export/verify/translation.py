@@ -9,13 +9,14 @@ import numpy as np
 import onnxruntime as ort
 import torch
 
+from export.formats.feeds import cache_feeds
 from export.formats.weights import Weights
 from export.verify.decoder import BATCHES, LENGTHS, PASTS, every_id
 from export.verify.report import LOGITS, TOLERANCE, difference
 from gptcore.bundle import TranslationBundle
 from gptcore.checks import UserError
 from gptcore.facts import Check
-from gptcore.feeds import cache_feeds, no_cache, token_feeds
+from gptcore.feeds import no_cache, token_feeds
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.seq2seq import Seq2Seq

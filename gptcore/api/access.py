@@ -28,7 +28,7 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PORT = re.compile(r"^([\d.]+|\[.*\]):\d+$")  # behind an address, as some proxies write it
 LONGEST_BODY = 2**20  # bytes; the longest conversation that fits a context is far smaller
-LARGE_BODY = 2**14
+LARGE_BODY = 2**14  # bytes
 BODY_SECONDS = 20.0  # for a whole body to arrive
 REPLIES = 16  # most of a call, and most that one of several addresses waits for
 ALL_REPLIES = 400  # most that all addresses wait for; a process may have 4,096 open files
@@ -167,13 +167,13 @@ def visitor(scope: Scope, behind_proxy: bool) -> str:
     lines = Headers(scope=scope).getlist("x-forwarded-for") if behind_proxy else []
     client = scope.get("client") or ("",)
     last = ",".join(lines).rpartition(",")[2].strip()
-    return counted(PORT.sub(r"\1", last).strip("[]") or client[0])
+    return network_of(PORT.sub(r"\1", last).strip("[]") or client[0])
 
 
-def counted(address: str) -> str:
+def network_of(address: str) -> str:
     """Return an address, or the 64-bit network of an IPv6 one: a visitor has all its addresses.
 
-    >>> counted("2001:db8::5"), counted("::ffff:10.0.0.1"), counted("10.0.0.1")
+    >>> network_of("2001:db8::5"), network_of("::ffff:10.0.0.1"), network_of("10.0.0.1")
     ('2001:db8::', '10.0.0.1', '10.0.0.1')
     """
     try:
@@ -221,9 +221,12 @@ async def whole_body(receive: Receive) -> bytes:
 
 async def read_json(scope: Scope, receive: Receive) -> Any:
     """Return the JSON of a body, or None if it is empty; raises Refused."""
-    body = await read_body(scope, receive)
-    # A large one takes so long that others would wait.
-    return await asyncio.to_thread(parse, body) if len(body) > LARGE_BODY else parse(body)
+    return await parsed(await read_body(scope, receive), parse)
+
+
+async def parsed(body: bytes, read: Callable[[bytes], Any]) -> Any:
+    """Return what `read` makes of a body, in a thread if it is so large that others would wait."""
+    return await asyncio.to_thread(read, body) if len(body) > LARGE_BODY else read(body)
 
 
 def parse(body: bytes) -> Any:

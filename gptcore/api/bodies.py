@@ -23,7 +23,15 @@ from gptcore.api.functions import (
     told,
     written,
 )
-from gptcore.checks import TooLong, UserError, check_choice, check_type, check_whole, shorten
+from gptcore.checks import (
+    TooLong,
+    UserError,
+    brief,
+    check_choice,
+    check_type,
+    check_whole,
+    check_within,
+)
 from gptcore.engine.generate import Request, chat_request, check_max_tokens
 from gptcore.engine.inputs import check_stops, text_of, usual_sampling
 from gptcore.engine.sampling import SETTINGS, Sampling
@@ -183,17 +191,14 @@ def read_fields(body: Any, model: OnnxModel) -> tuple[Fields, tuple[str, ...]]:
         raise UserError("the body must be a JSON object")
     for name, idle in UNMET.items():
         if (value := body.get(name)) is not None and value not in idle:
-            told = shorten(repr(value))
-            raise UserError(f"this server does not support {name} ({told}): leave it out")
+            raise UserError(f"this server does not support {name} ({brief(value)}): leave it out")
     if name := next((name for name in OTHER_BOUNDS if body.get(name)), ""):
         raise UserError(f"this server has no {name}: only response_format binds a reply, to JSON")
     known = {f.name for f in fields(Fields)}
     values = {key: value for key, value in body.items() if key in known and value is not None}
     usual = asdict(usual_sampling(model.bundle.facts))
     given = read_as(Fields, usual | values, "the body")
-    if not (1 <= given.n <= REPLIES):
-        told = shorten(repr(given.n))
-        raise UserError(f"n={told} is out of range: choose 1 to {REPLIES}")
+    check_within("n", given.n, 1, REPLIES)
     stop = body.get("stop") or []
     return given, check_stops([stop] if isinstance(stop, str) else stop)
 
@@ -247,7 +252,7 @@ def read_message(
     role = OTHER_ROLES.get(str(role), role)
     if role not in ROLES:
         known = ", ".join([*ROLES, *OTHER_ROLES])
-        raise UserError(f"{where} has the unknown role {shorten(repr(role))}: use {known}")
+        raise UserError(f"{where} has the unknown role {brief(role)}: use {known}")
     return {"role": role, "content": text}
 
 
@@ -292,8 +297,8 @@ def read_prompt(prompt: Any, model: OnnxModel) -> list[int]:
         raise UserError("prompt must be a text, a list of token ids, or a list of either")
     for i in prompt:
         if isinstance(i, bool) or not isinstance(i, int) or not (0 <= i < tokenizer.vocab_size):
-            told, last = shorten(repr(i)), tokenizer.vocab_size - 1
-            raise UserError(f"prompt: {told} is no token id from 0 to {last}")
+            last = tokenizer.vocab_size - 1
+            raise UserError(f"prompt: {brief(i)} is no token id from 0 to {last}")
     return prompt
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from gptcore.api.access import counted
+from gptcore.api.access import network_of
 
 HALF_OPEN = 32  # connections of one address on which no request is complete
 HEADER_SECONDS = 20.0  # for a request's headers to arrive
@@ -36,7 +36,7 @@ class Connections:
         n_open: Counter[str] = Counter()
         newest_first = sorted(self.half_open.items(), key=lambda item: -item[1])
         for (connection, last), at in newest_first:
-            address = counted((connection.client or ("",))[0])
+            address = network_of((connection.client or ("",))[0])
             is_new = last is None  # the others are kept open for the next request
             n_open[address] += is_new and not self.behind_proxy
             if now - at > HEADER_SECONDS or (is_new and n_open[address] > HALF_OPEN):

@@ -20,7 +20,6 @@ from gptcore.api.bodies import ParsedCall
 from gptcore.api.functions import CallWriter, Json
 from gptcore.engine.generate import Finish, Piece
 from gptcore.engine.sampling import Likelihood
-from gptcore.inspection import token_names
 from gptcore.text.tokenizer import StreamDecoder, Tokenizer
 
 FINISH_REASON: dict[Finish | None, str | None] = {
@@ -93,7 +92,7 @@ class Form(ABC):
         ]
 
     def token(self, token_id: int, logprob: float | None) -> Json:
-        named = name(self.tokenizer, token_id)
+        named = token_name(self.tokenizer, token_id)
         as_bytes = [*self.tokenizer.token_bytes(token_id)]
         return {"token": named, "logprob": logprob, "bytes": as_bytes}
 
@@ -232,10 +231,10 @@ class TextForm(ChoicesForm):
             offsets.append(self.offsets[i])
             self.offsets[i] += len(self.streams[i].push(t.token_id))
         return {
-            "tokens": [name(self.tokenizer, t.token_id) for t in tokens],
+            "tokens": [token_name(self.tokenizer, t.token_id) for t in tokens],
             "token_logprobs": [t.logprob for t in tokens],
             "top_logprobs": [
-                {name(self.tokenizer, j): logprob for j, logprob in t.top} if t.top else None
+                {token_name(self.tokenizer, j): logprob for j, logprob in t.top} if t.top else None
                 for t in tokens
             ],
             "text_offset": offsets,
@@ -270,10 +269,11 @@ def merged(pieces: list[Piece]) -> Piece:
     )
 
 
-def name(tokenizer: Tokenizer, token_id: int) -> str:
+def token_name(tokenizer: Tokenizer, token_id: int) -> str:
     """Return a token's text; of a part of a character its bytes, in OpenAI's notation."""
-    (named,) = token_names([token_id], tokenizer)
-    return f"bytes:{named}" if named.startswith("\\x") else named
+    named = tokenizer.name(token_id)
+    is_text = tokenizer.token_bytes(token_id) in (named.encode(), b"")  # a special one has none
+    return named if is_text else f"bytes:{named}"
 
 
 def error_json(message: str, kind: str, code: str | None) -> Json:

@@ -16,7 +16,7 @@ from copy import deepcopy
 from typing import Any
 from urllib.parse import quote
 
-from gptcore.checks import UserError, check_choice, shorten
+from gptcore.checks import UserError, brief, check_choice
 from gptcore.engine.schemas.supported import check_schema, parts
 
 Json = dict[str, Any]
@@ -50,7 +50,7 @@ def demanded(body: Json) -> Functions:
     if name is None and is_function(choice):
         name = part(choice, "name")
     if not isinstance(name, str) or name not in offered:
-        raise UserError(f"tool_choice names no function of tools ({shorten(repr(choice))})")
+        raise UserError(f"tool_choice names no function of tools ({brief(choice)})")
     return {name: offered[name]}
 
 
@@ -72,7 +72,7 @@ def read_tools(body: Json, where: str = "tools") -> Functions:
     if not all(isinstance(name, str) and name for name in names):
         raise UserError(f"each function of {where} must have a name")
     if twice := next((name for name, n in Counter(names).items() if n > 1), ""):
-        raise UserError(f"{where} has two functions named {shorten(repr(twice))}: rename one")
+        raise UserError(f"{where} has two functions named {brief(twice)}: rename one")
     return dict(zip(names, functions))
 
 
@@ -102,7 +102,7 @@ def parameters(name: str, function: Json) -> Json:
     try:
         check_schema(schema)
     except UserError as error:
-        raise UserError(f"parameters of {shorten(repr(name))}: {error}") from None
+        raise UserError(f"parameters of {brief(name)}: {error}") from None
     return schema
 
 

@@ -12,7 +12,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gptcore.api.access import counted
+from gptcore.api.access import network_of
 
 SMALL_CHUNK = 64  # bytes
 MOST_SMALL = 1024  # per body: h11 takes 8 µs for each, and nobody is answered meanwhile
@@ -58,7 +58,7 @@ class Protocol(H11Protocol):
         super().connection_made(transport)
         if self.config.behind_proxy:
             return
-        self.address = counted((self.client or ("",))[0])
+        self.address = network_of((self.client or ("",))[0])
         mine = [c for c in self.connections if getattr(c, "address", "") == self.address]
         if len(mine) > MOST_OPEN:
             transport.abort()

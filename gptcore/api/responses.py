@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from gptcore.api.bodies import MOST_TOP, ParsedCall, chat_call, read_count, read_fields, read_format
 from gptcore.api.forms import FINISH_REASON, Form
 from gptcore.api.functions import CallWriter, Json, demanded
-from gptcore.checks import UserError, check_type, shorten
+from gptcore.checks import UserError, brief, check_type
 from gptcore.engine.generate import Finish, Piece
 from gptcore.model import OnnxModel
 from gptcore.text.tokenizer import Tokenizer
@@ -47,8 +47,7 @@ def read_response(body: Any, model: OnnxModel) -> ParsedCall:
     given, stops = read_fields(body, model)
     for name, remedy in KEPT.items():
         if value := body.get(name):
-            shown = f"{name}={shorten(repr(value))}"
-            raise UserError(f"this server keeps no responses ({shown}): {remedy}")
+            raise UserError(f"this server keeps no responses ({name}={brief(value)}): {remedy}")
     if given.n > 1:
         raise UserError(f"n={given.n}: /v1/responses returns one reply: call again for another")
     check_repeated(body)
@@ -107,9 +106,10 @@ def message_of(where: str, item: Any) -> Json | None:
         return {"role": "tool", "content": output, "tool_call_id": call_id}
     if kind == "reasoning":
         return None
-    told = shorten(repr(kind))
-    known = "message, function_call, function_call_output"
-    raise UserError(f"{where} is of the type {told}, which this server does not know: use {known}")
+    raise UserError(
+        f"{where} is of the type {brief(kind)}, which this server does not know: use message, "
+        "function_call, function_call_output"
+    )
 
 
 def read_text(given: Any) -> Any:
@@ -206,7 +206,7 @@ class ResponseForm(Form):
             "status": status,
             "incomplete_details": details,
             "output": output,
-            "usage": usage and counted(usage),
+            "usage": usage and response_usage(usage),
         }
 
 
@@ -294,7 +294,7 @@ def new_id(kind: str) -> str:
     return f"{kind}_{uuid.uuid4().hex}"
 
 
-def counted(usage: Json) -> Json:
+def response_usage(usage: Json) -> Json:
     """Return the counts of tokens as this address has them.
 
     Clients read the details, which are not counted here.

@@ -118,7 +118,7 @@ class Api:
             "object": "model",
             "created": 0,
             "owned_by": "gptcore",
-            "max_model_len": self.models.facts[base].config.block_size,
+            "max_model_len": self.models.offers[base].facts.config.block_size,
         }
 
     async def metrics(self, call: Call) -> Response:

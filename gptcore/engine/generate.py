@@ -23,13 +23,8 @@ from gptcore.engine.schemas.grammar import Grammar, json_grammar
 from gptcore.text.chat_template import Message, end_of_text, fit_reply, text_opening
 from gptcore.text.tokenizer import Tokenizer
 
+# How a reply ended: by itself, at max_tokens, with the context full, or because it was stopped.
 Finish = Literal["end", "length", "context", "stopped"]
-FINISH: dict[Finish, str] = {  # the text shown for each way a generation can end
-    "end": "the reply is complete",
-    "length": "stopped at max tokens",
-    "context": "stopped: the context is full",
-    "stopped": "stopped by you",
-}
 SCORED_TOGETHER = 16  # tokens whose probabilities are computed at once: their logits fit a cache
 
 
@@ -110,7 +105,7 @@ class Piece:
     text: str  # new text; empty while a character is incomplete
     n_prompt: int  # tokens of the prompt, and of the reply that was begun
     n_new: int  # tokens of the reply so far
-    finish: Finish | None = None  # a key of FINISH in the last piece, None before
+    finish: Finish | None = None  # in the last piece, None before
     # The new tokens, with those of a stop text, without a special token that ends the reply.
     token_ids: tuple[int, ...] = ()
     n_dropped: int = 0  # number of the oldest messages left out because they did not fit

@@ -9,7 +9,7 @@ invent a history.
 
 from typing import Any
 
-from gptcore.checks import UserError, build, shorten
+from gptcore.checks import UserError, brief, build, check_within
 from gptcore.engine.sampling import SETTINGS, Sampling
 from gptcore.facts import ModelFacts
 from gptcore.text.chat_template import Message
@@ -53,7 +53,7 @@ def whole_number(name: str, value: Any) -> int:
     if value is None:
         raise UserError(f"{name} is empty: give a whole number")
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
-        raise UserError(f"{name}={shorten(repr(value))} is not a whole number")
+        raise UserError(f"{name}={brief(value)} is not a whole number")
     return int(value)
 
 
@@ -73,9 +73,7 @@ def to_settings(values: dict[str, Any], highest: int) -> tuple[Sampling, int]:
     Raises UserError.
     """
     max_tokens = whole_number("max_tokens", values["max_tokens"])
-    if not (1 <= max_tokens <= highest):
-        told = shorten(repr(max_tokens))
-        raise UserError(f"max_tokens={told} is out of range: choose 1 to {highest}")
+    check_within("max_tokens", max_tokens, 1, highest)
     chosen = {
         s.name: whole_number(s.name, values[s.name]) if s.is_whole else values[s.name]
         for s in SETTINGS

@@ -15,6 +15,7 @@ from gptcore.checks import UserError, check_choice
 from gptcore.config import ModelConfig
 from gptcore.engine.onnx_scan import check_straight
 from gptcore.engine.slots import GrowingCache, ServingCache, Slots
+from gptcore.system.runtime import WITH_CUDA
 
 DEVICES = ("cpu", "cuda")
 READ_AT_ONCE = 256  # tokens of a prompt
@@ -73,8 +74,8 @@ def check_provider(device: str | None, provider: str) -> None:
     """Raise UserError if CUDA was asked for, and ONNX Runtime has taken the CPU in its place."""
     if device == "cuda" and provider != "CUDAExecutionProvider":
         raise UserError(
-            "device='cuda': there is a GPU, but CUDA's libraries are missing: pip install "
-            '"onnxruntime-gpu[cuda,cudnn]"'
+            "device='cuda': there is a GPU, but CUDA's libraries are missing: "
+            f"pip install {WITH_CUDA}"
         )
 
 

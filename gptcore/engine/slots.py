@@ -22,7 +22,7 @@ import onnxruntime as ort
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.feeds import Arrays, no_cache, token_feeds
+from gptcore.feeds import PAST, PRESENT, Arrays, cache_shapes, no_cache, token_feeds
 
 MAP_NORESERVE = 0x4000  # Linux: memory is taken as it is written, however large the whole is
 NO_ID = -1  # in Slots.ids, after what a slot has read
@@ -111,9 +111,8 @@ class ServingCache:
         self.inference, self.n_slots = inference, n_slots
         size = config.n_kv_head, config.block_size, config.head_dim
         self.buffer = untouched_zeros((2 * config.n_layer, n_slots, *size))
-        names = [value.name for value in inference.get_inputs()]
-        self.past_names = [name for name in names if name.startswith("past_key_values.")]
-        self.has_positions = "position_ids" in names
+        self.past_names = [*cache_shapes(inference)]
+        self.has_positions = "position_ids" in [i.name for i in inference.get_inputs()]
         self.ids = np.zeros((n_slots, 1), np.int64)
         self.positions = np.zeros((n_slots, 1), np.int64)
         self.last = np.zeros(n_slots, np.int32)
@@ -173,7 +172,7 @@ class ServingCache:
             part = layer[slot : slot + n]
             place = "cpu", 0, part.dtype, part.shape, part.ctypes.data
             binding.bind_input(name, *place)
-            binding.bind_output(name.replace("past_key_values", "present"), *place)
+            binding.bind_output(name.replace(PAST, PRESENT), *place)
         return binding
 
     def swap(self, a: int, b: int, length: int) -> None:
@@ -209,7 +208,7 @@ class GrowingCache:
 
     def __init__(self, inference: ort.InferenceSession, config: ModelConfig, n_slots: int):
         self.inference, self.n_slots = inference, n_slots
-        self.past_names = [i.name for i in inference.get_inputs()][3:]
+        self.past_names = [*cache_shapes(inference)]
         self.output_names = [o.name for o in inference.get_outputs()]
         self.caches: list[list] = [no_cache(config)] * n_slots
         on_cpu = inference.get_providers()[0] == "CPUExecutionProvider"

@@ -54,16 +54,21 @@ async def answers(
                 raise piece
             has_begun |= piece.n_new > 0
             if is_late and piece.finish == "stopped" and not piece.n_new:
-                seconds = f"{REPLY_SECONDS:.0f} s"
                 is_part = requests[i].is_scored  # and would look like a likelier text
-                if is_part and len(requests) > 1:
-                    raise Busy(f"the prompts were not all read in {seconds}: send fewer at once")
-                if is_alone and (is_part or not has_begun):
-                    raise UserError(f"the prompt was not read in {seconds}: send a shorter one")
                 if is_part or not has_begun:
-                    raise Busy(f"the model wrote for others for {seconds}: try again later")
+                    raise too_late(is_alone, is_one_of_several=is_part and len(requests) > 1)
             n_left -= bool(piece.finish)
             yield i, piece
     finally:
         timer.cancel()
         stop.set()
+
+
+def too_late(is_alone: bool, is_one_of_several: bool) -> UserError:
+    """Return the error of a prompt that was not read within REPLY_SECONDS."""
+    seconds = f"{REPLY_SECONDS:.0f} s"
+    if is_one_of_several:
+        return Busy(f"the prompts were not all read in {seconds}: send fewer at once")
+    if is_alone:
+        return UserError(f"the prompt was not read in {seconds}: send a shorter one")
+    return Busy(f"the model wrote for others for {seconds}: try again later")

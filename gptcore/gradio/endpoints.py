@@ -36,7 +36,7 @@ def add_endpoints(models: Models, access: Access) -> None:
     reply = with_gradio_errors(reply_endpoint(models, asker))
     gr.api(reply, api_name="reply", **PRIVATE, **answering)
     gr.api(with_gradio_errors(inspect_endpoint(models)), api_name="inspect", **PRIVATE)
-    is_chat = models.facts[models.names[0]].chat
+    is_chat = models.offers[models.names[0]].facts.chat
     answer = chat_endpoint(models, asker) if is_chat else completion_endpoint(models, asker)
     add_public(answer, "chat" if is_chat else "complete", **answering)
 
@@ -79,14 +79,14 @@ def with_gradio_errors(
 def chat_endpoint(models: Models, asker: Asker) -> Callable:
     """Return the function of the API's /chat; its signature and docstring are the API's."""
     name = models.names[0]
-    default = usual_sampling(models.facts[name])
+    default = usual_sampling(models.offers[name].facts)
 
     async def answer(
         message: str,
         history: list[dict[str, Any]] | None = None,
         system_prompt: str = "",
         temperature: float = default.temperature,
-        max_tokens: int = default_max_tokens(models.facts[name]),
+        max_tokens: int = default_max_tokens(models.offers[name].facts),
         top_k: int = default.top_k,
         top_p: float = default.top_p,
         min_p: float = default.min_p,
@@ -126,12 +126,12 @@ def chat_endpoint(models: Models, asker: Asker) -> Callable:
 def completion_endpoint(models: Models, asker: Asker) -> Callable:
     """Return the function of the API's /complete."""
     name = models.names[0]
-    default = usual_sampling(models.facts[name])
+    default = usual_sampling(models.offers[name].facts)
 
     async def continue_text(
         text: str,
         temperature: float = default.temperature,
-        max_tokens: int = default_max_tokens(models.facts[name]),
+        max_tokens: int = default_max_tokens(models.offers[name].facts),
         top_k: int = default.top_k,
         top_p: float = default.top_p,
         min_p: float = default.min_p,

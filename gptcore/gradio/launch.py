@@ -32,6 +32,8 @@ from gptcore.system.runtime import (
 
 if TYPE_CHECKING:
     from gptcore.api.login import Login
+    from gptcore.model import OnnxModel
+    from gptcore.translation.onnx import OnnxTranslator
 
 PASSWORD = "GPTCORE_PASSWORD"
 # Options of what others reach, and their values where they are not given.
@@ -128,29 +130,14 @@ def run(options: argparse.Namespace) -> int:
     login, access = choose_login(options, host), choose_access(options, host)
     print(runtime_line(installed_runtimes(), has_gpu_package()), flush=True)
     models, translator, bench = load_page(options, trains(options, host))
-    model = models.open[models.names[0]]
     print("starting the page ...", flush=True)
     import_gradio()
-    from gptcore.engine.onnx_session import has_cuda
     from gptcore.gradio.build import build_page, launch_options
     from gptcore.gradio.zero_gpu import declare_gpu_function
-    from gptcore.model import device_line
 
     declare_gpu_function()
-    if translator:
-        print(f"{translator.bundle.name}: {device_line(translator)}")
-    if model.provider == "CPUExecutionProvider":
-        say_if_busy()
-    if has_cuda() and model.provider != "CUDAExecutionProvider":
-        missing = f"CUDA's libraries are missing: pip install {WITH_CUDA}"
-        print(f"there is a GPU, but this model is faster on the CPU, or {missing}")
-    token = f"/?token={login.token}" if login and login.token else ""
-    here = f"http://{reachable(host)}:{options.port}"
-    if token and options.behind_proxy:
-        print(f"visitors open the proxy's address followed by {token}")
-        print("the proxy must lead to:")
-        token = ""
-    print(f"{here}{token} (Ctrl-C ends)", flush=True)
+    say_what_runs(models.open[models.names[0]], translator)
+    say_where(options, host, f"/?token={login.token}" if login and login.token else "")
     page = build_page(models, translator, access)
     page.launch(
         server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets
@@ -158,6 +145,30 @@ def run(options: argparse.Namespace) -> int:
         **launch_options(models, page, access, login, translator, bench),
     )
     return 0
+
+
+def say_what_runs(model: "OnnxModel", translator: "OnnxTranslator | None") -> None:
+    """Print what the translator runs on, and why the model may be slower than it could be."""
+    from gptcore.engine.onnx_session import has_cuda
+    from gptcore.model import device_line
+
+    if translator:
+        print(f"{translator.bundle.name}: {device_line(translator)}")
+    if model.provider == "CPUExecutionProvider":
+        say_if_busy()
+    if has_cuda() and model.provider != "CUDAExecutionProvider":
+        missing = f"CUDA's libraries are missing: pip install {WITH_CUDA}"
+        print(f"there is a GPU, but this model is faster on the CPU, or {missing}")
+
+
+def say_where(options: argparse.Namespace, host: str, token: str) -> None:
+    """Print the address at which visitors open the page; `token` is the end of their link."""
+    here = f"http://{reachable(host)}:{options.port}"
+    if token and options.behind_proxy:
+        print(f"visitors open the proxy's address followed by {token}")
+        print("the proxy must lead to:")
+        token = ""
+    print(f"{here}{token} (Ctrl-C ends)", flush=True)
 
 
 def run_window(options: argparse.Namespace, host: str) -> int:

@@ -103,7 +103,7 @@ class GroupedAttention(nn.Module):
         return self.out(y), (k, v)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-        """Return the attention's output. This form is exported; gptcore/nn/fast.py has faster ones.
+        """Return the attention's output. This form is exported; training has faster ones.
 
         q: (B, K, T * G, D), scaled; k, v: (B, K, S, D); bias: (B, 1, T * G, S) -> shape of q.
         """

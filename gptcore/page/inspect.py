@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gptcore.bundle import Bundle
-from gptcore.checks import UserError, shorten
+from gptcore.checks import UserError, brief
 from gptcore.engine.inputs import to_messages, whole_number
 from gptcore.inspection import (
     Excerpt,
@@ -52,8 +52,8 @@ def inspect_endpoint(models: Models) -> Callable:
         read = read_ids(bundle, what)
         at = whole_number("layer", layer)
         if not (0 <= at < bundle.config.n_layer):
-            told = shorten(repr(at))
-            raise UserError(f"layer={told} is out of range: the model has {bundle.config.n_layer}")
+            n_layer = bundle.config.n_layer
+            raise UserError(f"layer={brief(at)} is out of range: the model has {n_layer}")
         check_count(read.ids, most_tokens(bundle))  # before a graph is opened
         # The untrained graph draws other weights at each run, but the same in its first.
         opened = Inspector(bundle, untrained=True) if untrained else inspector(model)

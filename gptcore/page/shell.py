@@ -57,8 +57,8 @@ def page_facts(
     with which the view opens anew. Models exported since the page began are included.
     """
     models.look()
-    known = dict(models.facts)  # another request's look may find more meanwhile
-    by_name = {n: view_facts(f, models.folders[n]) | {"name": n} for n, f in known.items()}
+    known = models.offers  # which another request's look may replace meanwhile
+    by_name = {n: view_facts(o.facts, o.folder) | {"name": n} for n, o in known.items()}
     formats = {key: n for key, (n, _) in models.formats().items() if n in known}
     by_name |= {key: by_name[n] | {"name": key} for key, n in formats.items()}
     for key, facts in by_name.items():
@@ -79,4 +79,4 @@ def line_of(models: Models, name: str) -> str:
     if opened := models.open.get(name):
         return device_line(opened)
     base, _ = models.parts(name)
-    return f"{models.facts[base].parameters:,} parameters · opened by the first reply"
+    return f"{models.offers[base].facts.parameters:,} parameters · opened by the first reply"

@@ -18,7 +18,7 @@ from itertools import cycle
 
 import numpy as np
 
-from gptcore.checks import TooLong, UserError, shorten
+from gptcore.checks import TooLong, UserError, brief
 from gptcore.text.tokenizer import Tokenizer
 
 ROLES = ("system", "user", "assistant")
@@ -44,8 +44,8 @@ def check_messages(messages: list[Message]) -> None:
             raise UserError(f'message {i} is not of the form {{"role": ..., "content": ...}}')
         role, content = message["role"], message["content"]
         if role not in ROLES:
-            told = shorten(repr(role))
-            raise UserError(f"message {i} has the unknown role {told}: use {', '.join(ROLES)}")
+            known = ", ".join(ROLES)
+            raise UserError(f"message {i} has the unknown role {brief(role)}: use {known}")
         if not isinstance(content, str):
             raise UserError(f"message {i} ({role}): its content is not text")
         if role == "system" and i > 0:

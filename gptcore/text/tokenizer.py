@@ -180,6 +180,16 @@ class Tokenizer:
         parts = (names[i].encode() if i in names else self.token_bytes(i) for i in ids)
         return b"".join(parts).decode("utf-8", errors="replace")
 
+    def name(self, token_id: int) -> str:
+        """Return a readable name of one id: its text, or of a part of a character its bytes."""
+        if token_id in self.special_names:
+            return self.special_names[token_id]
+        token = self.token_bytes(token_id)
+        try:
+            return token.decode("utf-8")
+        except UnicodeDecodeError:
+            return "".join(f"\\x{byte:02x}" for byte in token)
+
     def token_bytes(self, token_id: int) -> bytes:
         """Return the bytes of one id; a special id has none."""
         return self._bytes[token_id]

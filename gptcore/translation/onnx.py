@@ -14,7 +14,7 @@ import onnxruntime as ort
 from gptcore.bundle import DECODER, ENCODER, ONNX, TranslationBundle, load_translation_bundle
 from gptcore.checks import UserError
 from gptcore.engine.onnx_session import check_provider, choose_device, open_inference
-from gptcore.feeds import no_cache, token_feeds
+from gptcore.feeds import PAST, PRESENT, cache_shapes, no_cache, token_feeds
 from gptcore.system.cores import fastest, median_seconds, n_cores, thread_counts
 
 
@@ -33,9 +33,10 @@ class OnnxTranslator:
         self.encoder, self.decoder = encoder, decoder
         self.threads, self.file_name = threads, DECODER
         self.provider = decoder.get_providers()[0]
-        cached = {i.name for i in decoder.get_inputs()}
-        wanted = {o.name.replace("present", "past_key_values") for o in encoder.get_outputs()}
-        if not wanted or not wanted <= cached:
+        # The decoder reads the source's keys and values as the encoder returns them.
+        self.memory_names = [o.name.replace(PRESENT, PAST) for o in encoder.get_outputs()]
+        self.cache_names = [n for n in cache_shapes(decoder) if n not in self.memory_names]
+        if not self.memory_names or not {*self.memory_names} <= cache_shapes(decoder).keys():
             raise UserError(
                 f"{bundle.path}: encoder and decoder are of different exports, export the model "
                 f"again"
@@ -49,31 +50,23 @@ class OnnxTranslatorSession:
     """One translation: keys and values of the source, and the cache of each hypothesis."""
 
     def __init__(self, model: OnnxTranslator):
-        self.encoder, self.decoder = model.encoder, model.decoder
-        self.memory_names = [
-            output.name.replace("present", "past_key_values")
-            for output in self.encoder.get_outputs()
-        ]
-        self.cache_names = [
-            i.name for i in self.decoder.get_inputs()[4:] if i.name not in self.memory_names
-        ]
-        self.config = model.config
+        self.model = model
 
     def begin(self, source_ids: list[int]) -> None:
         ids = np.array([source_ids], np.int64)
         mask = np.ones_like(ids)
-        memory = self.encoder.run(None, {"input_ids": ids, "attention_mask": mask})
-        self.source = dict(zip(self.memory_names, memory)) | {"encoder_attention_mask": mask}
+        memory = self.model.encoder.run(None, {"input_ids": ids, "attention_mask": mask})
+        self.source = dict(zip(self.model.memory_names, memory)) | {"encoder_attention_mask": mask}
         self.repeated = self.source  # for as many hypotheses as the last step had
-        self.cache = no_cache(self.config)
+        self.cache = no_cache(self.model.config)
 
     def step(self, tokens: Sequence[int], parents: Sequence[int]) -> np.ndarray:
         n, past = len(tokens), self.cache[0].shape[2]
         feeds = token_feeds(np.array(tokens, np.int64)[:, None], past)
-        feeds |= {name: cache[parents] for name, cache in zip(self.cache_names, self.cache)}
+        feeds |= {name: cache[parents] for name, cache in zip(self.model.cache_names, self.cache)}
         if n != len(self.repeated["encoder_attention_mask"]):
             self.repeated = {name: array.repeat(n, axis=0) for name, array in self.source.items()}
-        logits, *self.cache = self.decoder.run(None, feeds | self.repeated)
+        logits, *self.cache = self.model.decoder.run(None, feeds | self.repeated)
         return logits[:, -1]
 
 

@@ -145,7 +145,7 @@ def test_a_model_counts_with_the_file_that_is_open(folders: list[Path]) -> None:
     with pytest.raises(UserError, match="--memory allows"):
         get(models, "one")  # its largest file may be the fastest one
     get(models, "one@int8")
-    assert [*models.held.values()] == [eight, eight]
+    assert [model.n_bytes for model in models.open.values()] == [eight, eight]
 
 
 def test_strangers_are_told_that_a_folder_is_damaged_and_not_where_it_is(

@@ -9,7 +9,6 @@ import pytest
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.engine.generate import (
-    FINISH,
     Piece,
     Reply,
     Request,
@@ -21,6 +20,7 @@ from gptcore.engine.generate import (
 )
 from gptcore.engine.replies import Replies
 from gptcore.engine.sampling import Likelihood, Sampling, log_softmax
+from gptcore.terminal import CUT
 from gptcore.text.chat_template import messages_of
 from gptcore.text.tokenizer import Tokenizer
 
@@ -165,7 +165,7 @@ def test_each_way_to_end_has_words() -> None:
         list(Scripted(words, size).answer(Request([1], GREEDY, most)))[-1].finish
         for words, size, most in (([END], 9, 5), ([], 9, 5), ([], 4, 5))
     }
-    assert {*endings, "stopped"} == FINISH.keys()
+    assert {*endings, "stopped"} == {"end", *CUT}
 
 
 def test_a_short_text_is_read_whole_after_the_opening() -> None:

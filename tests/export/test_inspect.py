@@ -29,7 +29,6 @@ from gptcore.inspection import (
     ids_of_text,
     inspect_ids,
     inspect_translation,
-    token_names,
 )
 from gptcore.model import load_model
 from gptcore.nn import build_model
@@ -150,7 +149,9 @@ def test_the_likeliest_next_tokens_are_the_main_graphs(inspectable: Path, seen: 
     model = load_model(inspectable, threads=1)
     p = softmax(model.session().prefill(seen.token_ids))
     order = np.argsort(-p, kind="stable")[:10]
-    assert [name for _, name, _ in seen.following[-1]] == token_names(order, model.tokenizer)
+    assert [name for _, name, _ in seen.following[-1]] == [
+        model.tokenizer.name(i) for i in order.tolist()
+    ]
     assert [token_id for token_id, _, _ in seen.following[-1]] == order.tolist()
     np.testing.assert_allclose([math.exp(q) for *_, q in seen.following[-1]], p[order], atol=1e-5)
     three = inspect_text(Inspector(model.bundle), TEXT, n_next=3)
@@ -163,10 +164,8 @@ def test_tokens_have_readable_names(seen: Inspection) -> None:
     assert seen.tokens[:2] == ["<|endoftext|>", "<|user|>"] and "".join(seen.tokens[2:5]) in TEXT
     assert seen.tokens[-5:] == ["\\xe4", "\\xbd", "\\xa0", "<|end|>", "<|assistant|>"]
     tokenizer = Tokenizer({bytes([b]): b for b in range(256)})
-    assert token_names([65, 0xC3, 10, *tokenizer.special.values()], tokenizer) == [
-        *("A", "\\xc3", "\n"),
-        *tokenizer.special,
-    ]
+    assert [tokenizer.name(i) for i in (65, 0xC3, 10)] == ["A", "\\xc3", "\n"]
+    assert [tokenizer.name(i) for i in tokenizer.special.values()] == [*tokenizer.special]
 
 
 def test_a_chat_model_reads_a_message_and_a_base_model_the_text(inspector: Inspector) -> None:

@@ -18,6 +18,7 @@ from safetensors import safe_open
 from export.folder.serving import write_serving_graphs
 from export.folder.write import add_inspect, write_model
 from export.formats import to_onnx, weights
+from export.formats.feeds import decoder_feeds
 from export.formats.graph import PAGE, initializers
 from export.formats.to_onnx import decoder_graph, write_decoder
 from export.formats.weights import Weights
@@ -43,7 +44,7 @@ from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.engine.onnx_session import open_inference
 from gptcore.facts import ModelFacts
-from gptcore.feeds import decoder_feeds, no_cache
+from gptcore.feeds import no_cache
 from gptcore.model import load_model
 from gptcore.nn import build_model, count_parameters
 from gptcore.text.tokenizer import Tokenizer

@@ -11,6 +11,7 @@ import torch
 from onnx import ModelProto, TensorProto, helper
 
 from export.formats import to_onnx
+from export.formats.feeds import decoder_feeds
 from export.formats.to_onnx import (
     axes,
     example_inputs,
@@ -23,7 +24,7 @@ from export.verify.decoder import load_reference, run_torch
 from gptcore.bundle import ONNX
 from gptcore.config import PRESETS
 from gptcore.engine.onnx_session import open_inference
-from gptcore.feeds import decoder_feeds, no_cache
+from gptcore.feeds import no_cache
 from gptcore.model import OnnxModel
 from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT

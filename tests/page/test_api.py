@@ -20,6 +20,7 @@ import gptcore.api.routes
 from gptcore.api.access import Access
 from gptcore.api.bodies import read_format, read_message
 from gptcore.api.document import REFUSALS, openapi
+from gptcore.api.forms import token_name
 from gptcore.checks import UserError
 from gptcore.engine.generate import Piece, chat
 from gptcore.engine.onnx_session import open_slots
@@ -29,6 +30,7 @@ from gptcore.engine.scheduler import Engine
 from gptcore.engine.slots import Slots
 from gptcore.model import OnnxModel
 from gptcore.text.chat_template import render
+from gptcore.text.tokenizer import Tokenizer
 
 TOOLS = [{"type": "function", "function": {"name": name}} for name in "ab"]
 
@@ -577,3 +579,10 @@ def test_every_refusal_is_in_the_document() -> None:
     source = "".join((ROOT / f"gptcore/api/{name}.py").read_text() for name in ("access", "routes"))
     given = {*re.findall(r"(?:Refused|refusal)\(\s*([45]\d\d)", source)}
     assert {"403", "421", "503"} <= given and given <= {*REFUSALS, "405", "500"}
+
+
+def test_a_token_that_is_written_like_bytes_is_a_text() -> None:
+    singles = {bytes([byte]): byte for byte in range(256)}
+    tokenizer = Tokenizer(singles | {b"\\x": 256})
+    assert token_name(tokenizer, 256) == "\\x" and token_name(tokenizer, 0xC3) == "bytes:\\xc3"
+    assert token_name(tokenizer, tokenizer.special["<|end|>"]) == "<|end|>"

@@ -390,10 +390,12 @@ def test_what_a_look_has_found_is_forgotten_when_the_next_one_begins(bench: Work
 def test_a_training_may_begin_with_a_model_that_is_there(bench: Workbench) -> None:
     for name in ("default", "nano"):
         shutil.copytree(ROOT / "models" / name, bench.models / name)
+    shutil.copytree(TINY / "translator", bench.models / "zh-en")
+    shutil.copytree(TINY / "model", bench.models / ".nano.tmp")  # as an export that is going on
     (bench.models / "empty").mkdir()
     assert bench.state()["starts"] == ["default", "nano"]
     give(bench, "chats.csv", CHATS * 20)
-    for start in ("empty", "../models/nano"):
+    for start in ("empty", "zh-en", "../models/nano"):
         with pytest.raises(UserError, match=r"there is no model .* to begin with"):
             bench.begin("plan", {"start": start})
     bench.begin("plan", {"start": "nano", "minutes": 60})

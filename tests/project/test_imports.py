@@ -92,6 +92,7 @@ ROOMS = {
     ],
     "training": [
         *(
+            "lora",
             "machine",
             "run",
             "optim",

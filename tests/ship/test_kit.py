@@ -13,6 +13,7 @@ from conftest import ROOT, Refused
 from foreign import N_INCOMPLETE
 
 from export.__main__ import main
+from export.formats.feeds import decoder_feeds
 from export.kit import write as kit_write
 from export.kit.contract import page
 from export.kit.vectors import make_prompts, make_vectors
@@ -25,7 +26,7 @@ from gptcore.checks import UserError
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling, sample_rows
 from gptcore.facts import Check
-from gptcore.feeds import decoder_feeds, no_cache
+from gptcore.feeds import no_cache
 from gptcore.model import load_model
 from gptcore.text.chat_template import render, text_opening
 

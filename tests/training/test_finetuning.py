@@ -27,7 +27,6 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import whole_sequence
 from gptcore.nn.llama import to_llama
-from gptcore.nn.lora import add_adapters
 from gptcore.system.files import write_json
 from gptcore.text.chat_format import ChatFormat
 from gptcore.text.chat_template import render
@@ -37,6 +36,7 @@ from training.data.rows import IGNORED, Rows
 from training.data.sources import shards_of
 from training.evaluation.validation import questions, sample_prompts
 from training.jobs import keeping
+from training.lora import add_adapters
 from training.machine.memory import kept_bytes
 from training.plan.given import CPU_KEPT, fitted_row, in_memory
 from training.run.base import first_weights, keep_family, open_base, read_base, whole_weights

@@ -10,10 +10,10 @@ from torch import Tensor
 from gptcore.config import PRESETS, ModelConfig
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import load_weights
-from gptcore.nn.fast import use_fast_attention
 from gptcore.nn.gpt import GPT, whole_sequence
-from gptcore.nn.lora import SCALE, add_adapters, merged, peft_config, to_peft
 from gptcore.nn.seq2seq import Seq2Seq
+from training.lora import SCALE, add_adapters, merged, peft_config, to_peft
+from training.machine.fast_attention import use_fast_attention
 from training.machine.memory import free_memory, kept_bytes, recompute_blocks, room
 from training.machine.processes import World
 from training.optim.optimizers import optimizer_tensors

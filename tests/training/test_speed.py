@@ -9,11 +9,11 @@ from torch._inductor import config as inductor
 
 from gptcore.config import DECODERS, PRESETS, ModelConfig
 from gptcore.nn import build_model
-from gptcore.nn.fast import Fused, InParts, use_fast_attention
 from gptcore.nn.gpt import GPT, whole_sequence
-from gptcore.nn.lora import add_adapters
 from training.data.rows import IGNORED
+from training.lora import add_adapters
 from training.machine.devices import autocast, speed_up
+from training.machine.fast_attention import Fused, InParts, use_fast_attention
 from training.machine.flops import flops_per_token, peak_flops, utilisation
 from training.step import build_loss, summed_loss
 

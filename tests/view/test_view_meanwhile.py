@@ -111,3 +111,10 @@ def test_the_alternatives_to_a_token_are_reached_by_keys(page: Page) -> None:
     page.keyboard.press("Enter")
     expect(page.locator(".versions")).to_have_text("2/2")
     wait_for_the_end(page)
+
+
+def test_escape_in_a_name_ends_no_reply(writing: Page) -> None:
+    writing.get_by_role("button", name="+ Save as preset").click()
+    writing.get_by_label("Name", exact=True).press("Escape")
+    expect(writing.get_by_role("button", name="+ Save as preset")).to_be_visible()
+    expect(writing.locator(".send.halt")).to_be_visible()

@@ -122,7 +122,7 @@ def check_checkpoint(run: Run, path: Path) -> None:
     """Raise UserError if a checkpoint is damaged, not this model's, or has non-finite numbers."""
     from gptcore.nn import build_model  # it imports torch
     from gptcore.nn.checkpoint import load_checkpoint, load_weights
-    from gptcore.nn.lora import add_adapters
+    from training.lora import add_adapters
 
     checkpoint, model = load_checkpoint(path), build_model(run.model)
     if run.train.lora:

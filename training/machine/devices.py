@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from gptcore.nn.fast import use_fast_attention
 from gptcore.nn.gpt import GPT
+from training.machine.fast_attention import use_fast_attention
 from training.machine.flops import utilisation
 from training.machine.processes import World
 

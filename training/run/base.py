@@ -144,7 +144,7 @@ def base_file(run: Run) -> Path:
 
 def whole_weights(run: Run, checkpoint: "Checkpoint") -> "Tensors":
     """Return a checkpoint's weights of all layers; adapters are merged with what they adapt."""
-    from gptcore.nn.lora import merged
+    from training.lora import merged
 
     base = frozen_weights(run)
     return merged(base, checkpoint.model) if base else checkpoint.model

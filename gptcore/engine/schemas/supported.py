@@ -48,36 +48,50 @@ def check_schema(schema: Any) -> None:
     if not isinstance(schema, dict):
         raise UserError("schema must be a JSON object")
     check_json(schema)
-    n_patterns = n_expressions = 0
-    multiples, has_joined = {}, False
-    for n, (path, part) in enumerate(parts(schema), 1):
-        n_patterns += sum(name.startswith("patternProperties/") for name, _ in children(part))
-        n_expressions += sum(key in part for key in EXPRESSIONS)
-        too_many = n_patterns > MOST_PATTERNS or n_expressions > MOST_EXPRESSIONS
-        if n > MOST_PARTS or too_many:
-            raise UserError(
-                f"the schema has more than {MOST_PARTS:,} parts, {MOST_PATTERNS} "
-                f"patternProperties, or {MOST_EXPRESSIONS} patterns and formats: simplify it"
-            )
+    check_size(schema)
+    for path, part in parts(schema):
         if path and ("$id" in part or isinstance(part.get("id"), str)):
             raise UserError(f"schema{path}: an $id within a schema is not supported")
         if reason := unsupported(part):
             raise UserError(f"schema{path}: {reason}")
-        has_joined |= any(key in part for key in JOINING)
-        if isinstance(multiple := part.get("multipleOf"), int | float):
-            multiples[path] = multiple
-    common = 1  # multiple of all: where they hold together, it is the work
-    for path, multiple in multiples.items() if has_joined else ():
+    check_multiples(schema)
+    try:
+        check_choices(schema)
+    except RecursionError:
+        raise UserError(TOO_DEEP) from None
+
+
+def check_size(schema: Part) -> None:
+    """Raise UserError if a schema has too many parts, or too many that are costly."""
+    n_patterns = n_expressions = 0
+    for n, (_, part) in enumerate(parts(schema), 1):
+        n_patterns += sum(name.startswith("patternProperties/") for name, _ in children(part))
+        n_expressions += sum(key in part for key in EXPRESSIONS)
+        if n > MOST_PARTS or n_patterns > MOST_PATTERNS or n_expressions > MOST_EXPRESSIONS:
+            raise UserError(
+                f"the schema has more than {MOST_PARTS:,} parts, {MOST_PATTERNS} "
+                f"patternProperties, or {MOST_EXPRESSIONS} patterns and formats: simplify it"
+            )
+
+
+def check_multiples(schema: Part) -> None:
+    """Raise UserError if the common multiple of all multipleOf is too large.
+
+    Where they hold together, it is the work.
+    """
+    if not any(key in part for _, part in parts(schema) for key in JOINING):
+        return
+    common = 1
+    for path, part in parts(schema):
+        multiple = part.get("multipleOf")
+        if not isinstance(multiple, int | float):
+            continue
         common = lcm(common, int(digits(multiple)), int(multiple) or 1)
         if common > MOST_COMMON:
             raise UserError(
                 f"schema{path}: multipleOf={multiple} and those before it have the common "
                 f"multiple {common:,}: at most {MOST_COMMON:,} is supported"
             )
-    try:
-        check_choices(schema)
-    except RecursionError:
-        raise UserError(TOO_DEEP) from None
 
 
 def check_json(schema: Part) -> None:

@@ -20,7 +20,6 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from gptcore.api.access import (
-    LARGE_BODY,
     Asgi,
     Message,
     Receive,
@@ -28,6 +27,7 @@ from gptcore.api.access import (
     Scope,
     Send,
     parse,
+    parsed,
     read_body,
 )
 from gptcore.api.login import Login
@@ -135,9 +135,7 @@ class Guard:
 async def checked_body(scope: Scope, receive: Receive) -> tuple[Any, Receive]:
     """Read a body; return its JSON, and a `receive` that gives it again. Raises Refused."""
     body = await read_body(scope, receive)
-    # A large one takes so long that others would wait.
-    large = len(body) > LARGE_BODY
-    content = await asyncio.to_thread(check_json, body) if large else check_json(body)
+    content = await parsed(body, check_json)
     messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def again() -> Message:

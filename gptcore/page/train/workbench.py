@@ -21,9 +21,8 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-from gptcore.bundle import FACTS, INDEX, TRAINABLE, read_facts
+from gptcore.bundle import FACTS, INDEX, TRAINABLE, find_models
 from gptcore.checks import UserError, shorten
-from gptcore.config import ModelConfig
 from gptcore.page.train.child import Child, output_of, planned
 from gptcore.page.train.progress import CONFIG, progress_of
 from gptcore.page.train.settings import checked
@@ -65,6 +64,7 @@ class Workbench:
         step = run["step"] if run else 0
         shown = self.doing or "train"
         outputs = {kind: self.said(kind) for kind in (*SAYINGS, shown)}
+        errors = [line for line in outputs["look"] if line.startswith(ERROR)]
         return {
             **settings,
             "missing": "" if find_spec("torch") else INSTALL,
@@ -74,10 +74,8 @@ class Workbench:
             "doing": self.doing,
             "is_stepping": self.doing == "train" and step > self.begun_at,
             "error": self.error,
-            "look": "\n".join(line for line in outputs["look"] if not line.startswith(ERROR)),
-            "unusable": next(
-                (line.removeprefix(ERROR) for line in outputs["look"] if line.startswith(ERROR)), ""
-            ),
+            "look": "\n".join(line for line in outputs["look"] if line not in errors),
+            "unusable": errors[0].removeprefix(ERROR) if errors else "",
             **self.looked(),
             "plan": "\n".join(planned(outputs["plan"])),
             "said": "\n".join(outputs[shown]),
@@ -94,8 +92,7 @@ class Workbench:
         return {"people": found["people"], "refused": refused}
 
     def settings(self) -> dict[str, Any]:
-        default = {"name": "mine", "minutes": 10, "begun": ""}
-        default |= dict.fromkeys(("start", "me", "columns"), "")
+        default = {"name": "mine", "minutes": 10, "begun": "", "start": "", "me": "", "columns": ""}
         path = self.folder / "settings.json"
         return default | (json.loads(path.read_text("utf-8")) if path.is_file() else {})
 
@@ -104,7 +101,8 @@ class Workbench:
 
     def starts(self) -> list[str]:
         """Return the names of the models that a training may begin with."""
-        return [path.name for path in sorted(self.models.glob("*")) if is_start(path)]
+        decoders = find_models(self.models)[0] if self.models.is_dir() else []
+        return [folder.name for folder in decoders if is_trainable(folder)]
 
     def output(self, kind: str) -> Path:
         return self.folder / f"{kind}.txt"
@@ -313,14 +311,10 @@ class Workbench:
             raise UserError("a command is running: stop it, or wait for its end")
 
 
-def is_start(folder: Path) -> bool:
-    """Return whether a folder has a language model whose weights can be trained further."""
-    try:
-        config = read_facts(folder).config
-    except UserError:
-        return False
+def is_trainable(folder: Path) -> bool:
+    """Return whether a training can go on from the weights in a model folder."""
     has_weights = any((folder / name).is_file() for name in TRAINABLE)
-    return isinstance(config, ModelConfig) and has_weights and not (folder / INDEX).is_file()
+    return has_weights and not (folder / INDEX).is_file()
 
 
 def is_exported(run: Path, out: Path) -> bool:

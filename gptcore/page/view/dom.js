@@ -60,8 +60,3 @@ export function iconButton(name, label, onclick, kind = "") {
   const attributes = { type: "button", "aria-label": label, title: label, onclick };
   return el(`button.symbol${kind}`, attributes, icon(name));
 }
-
-// Whether a key sends what is typed: Enter, but not on a phone, which has no Shift+Enter for a line.
-export function isSending({ key, shiftKey }) {
-  return key === "Enter" && !shiftKey && !matchMedia("(pointer: coarse)").matches;
-}

@@ -1,34 +1,11 @@
 // The words of the page in a person's language. A language is one file in words/.
 
+import { keep, recall } from "./kept/values.js";
 import en from "./words/en.js";
 import zh from "./words/zh.js";
 
 export const LANGUAGES = { en, zh };
 const KEY = "gptcore-language";
-
-// Values that are kept between visits; what the browser does not keep, for this one.
-const visit = new Map();
-
-export function recall(key) {
-  if (visit.has(key)) return visit.get(key);
-  try {
-    return localStorage.getItem(key);
-  } catch {
-    return null;
-  }
-}
-
-// Keeps a value; returns whether there was room for it.
-export function keep(key, value) {
-  try {
-    localStorage.setItem(key, value);
-    visit.delete(key);
-  } catch (error) {
-    visit.set(key, value);
-    return error.name !== "QuotaExceededError"; // else it is forbidden, as in a foreign frame
-  }
-  return true;
-}
 
 export function language() {
   const wanted = [recall(KEY), ...navigator.languages].filter(Boolean);

@@ -4,6 +4,7 @@ import { el, iconButton } from "../dom.js";
 import { lost } from "../kept/store.js";
 import { asJson, asMarkdown, download, importJson } from "../kept/transfer.js";
 import { path, set } from "../kept/tree.js";
+import { button, fileInput, nameBox } from "../parts/inputs.js";
 import { say } from "../words.js";
 
 export class ChatList {
@@ -14,16 +15,15 @@ export class ChatList {
     this.search.addEventListener("input", this.trying(() => this.refresh()));
     this.items = el("ul");
     const fresh = el("button.primary.wide-button", { type: "button", onclick: actions.fresh }, `+ ${say("chat.new")}`);
-    this.file = el("input", { type: "file", accept: ".json,application/json", hidden: true, "aria-label": say("import") });
-    this.file.addEventListener("change", () => this.read());
-    const act = (key, onclick) => el("button.small", { type: "button", onclick }, say(key));
+    const own = { accept: ".json,application/json", hidden: true, "aria-label": say("import") };
+    const file = fileInput(own, ([chosen]) => this.read(chosen));
     const foot = el(
       "div.row.wrap",
       {},
-      act("export.all", this.trying(() => this.exportAll())),
-      act("import", () => this.file.click()),
-      act("delete.all", () => this.confirmClear()),
-      this.file,
+      button("export.all", this.trying(() => this.exportAll()), ".small"),
+      button("import", () => file.click(), ".small"),
+      button("delete.all", () => this.confirmClear(), ".small"),
+      file,
     );
     const note = store.isKept ? say("kept.here") : say("kept.visit");
     this.foot = el("div.list-foot", {}, foot, el("small", {}, note));
@@ -112,8 +112,6 @@ export class ChatList {
   }
 
   rename(item, id, title) {
-    const box = el("input", { type: "text", "aria-label": say("rename"), maxlength: "100" });
-    box.value = title;
     const buttons = [...item.children];
     const close = () => {
       box.onblur = null; // which a box that goes away has, too
@@ -127,14 +125,13 @@ export class ChatList {
       await this.store.save(set({ ...chat }, { title: name }));
       this.actions.changed();
     });
-    box.addEventListener("keydown", (event) => {
-      event.stopPropagation();
-      if (event.key === "Enter") save();
-      else if (event.key === "Escape") close();
-      else return;
+    const byKey = (act) => () => {
+      act();
       buttons[0].focus();
       this.actions.changed(); // which was not drawn meanwhile
-    });
+    };
+    const box = nameBox({ "aria-label": say("rename"), maxlength: "100" }, { take: byKey(save), leave: byKey(close) });
+    box.value = title;
     item.replaceChildren(box);
     box.focus();
     box.onblur = save;
@@ -171,10 +168,7 @@ export class ChatList {
     }
   }
 
-  async read() {
-    const [file] = this.file.files;
-    this.file.value = "";
-    if (!file) return;
+  async read(file) {
     try {
       await this.actions.settle(); // what is written now would be kept over what comes back
       const n = await importJson(this.store, file);
@@ -194,8 +188,8 @@ export class ChatList {
       this.actions.changed();
     });
     const buttons = [
-      el("button.small.danger", { type: "button", onclick: clear }, say("delete.all.sure")),
-      el("button.small", { type: "button", onclick: () => this.restoreFoot() }, say("cancel")),
+      button("delete.all.sure", clear, ".small.danger"),
+      button("cancel", () => this.restoreFoot(), ".small"),
     ];
     this.hiddenFoot ??= this.foot.firstChild;
     this.foot.firstChild.replaceWith(el("div.row.wrap", { role: "group" }, buttons));

@@ -1,6 +1,7 @@
 // Where a person types: the box, Send and Stop.
 
-import { el, icon, isSending } from "../dom.js";
+import { el, icon } from "../dom.js";
+import { sendOnEnter } from "../parts/inputs.js";
 import { say } from "../words.js";
 
 const HIGHEST = 200; // pixels of the box
@@ -17,8 +18,8 @@ export class Composer {
     };
     this.element = el("form.composer", { onsubmit: submit }, this.box, this.go, this.halt);
     this.box.addEventListener("input", () => this.fit());
+    sendOnEnter(this.box, submit);
     this.box.addEventListener("keydown", (event) => {
-      if (isSending(event)) submit(event);
       if (event.key === "ArrowUp" && !this.box.value) editLast(event);
     });
     this.setBusy(false);

@@ -4,7 +4,8 @@ import { ROOT, add, lastSet, merge, newChat, newest, pairOf, path, randomId, set
 import { lost } from "../kept/store.js";
 import { isChat } from "../kept/transfer.js";
 import { el } from "../dom.js";
-import { keep, recall, say, shownName } from "../words.js";
+import { keep, recall } from "../kept/values.js";
+import { say, shownName } from "../words.js";
 import { Figures } from "../parts/figures.js";
 import { tintLegend } from "../parts/glass.js";
 import { Notice } from "../parts/notice.js";
@@ -59,7 +60,6 @@ export class Conversation {
   newSettings(facts, rival = null) {
     const { api, schemas } = this.host.facts;
     const { models } = this.host;
-    const { names, others } = this.offered;
     const choices = {
       choose: (name) => this.choose({ model: name }),
       compare: (name) => this.choose({ rival: name }),
@@ -70,7 +70,7 @@ export class Conversation {
       {
         change: (settings, system) => this.setUp(settings, system),
         lastSeed: () => this.nodes().findLast((node) => node.seed !== undefined)?.seed,
-        models: names.length + others.length > 1 ? modelPicker({ names, others }, { model: facts.name, rival, isChat: true }, choices) : null,
+        models: modelPicker(this.offered, { model: facts.name, rival, isChat: true }, choices),
       },
     );
   }

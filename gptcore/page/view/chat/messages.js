@@ -1,9 +1,10 @@
 // The conversation: its messages, their versions, and what can be done with each.
 
-import { el, iconButton, isSending } from "../dom.js";
+import { el, iconButton } from "../dom.js";
 import { pairOf, versionOf } from "../kept/tree.js";
 import { say, shownName } from "../words.js";
 import { closeAlternatives, showTokens, textOf } from "../parts/glass.js";
+import { button, sendOnEnter } from "../parts/inputs.js";
 import { copyText, showMarkdown } from "./markdown.js";
 
 export class Messages {
@@ -137,7 +138,7 @@ export class Messages {
       node.role === "assistant"
         ? [
             iconButton("retry", say("regenerate"), act("regenerate")),
-            isCut ? el("button.small", { type: "button", onclick: act("continue") }, say("continue")) : null,
+            isCut ? button("continue", act("continue"), ".small") : null,
             node.prompt ? iconButton("read", say("what.it.read"), act("read"), ".any-time") : null,
           ]
         : [];
@@ -167,20 +168,10 @@ export class Messages {
       close();
       if (text.trim() && text !== node.text) done(text);
     };
-    const onkeydown = (event) => {
-      if (event.key === "Escape") close();
-      if (!isSending(event)) return;
-      event.preventDefault();
-      save();
-    };
-    box.addEventListener("keydown", onkeydown);
-    const isUser = node.role === "user";
-    const buttons = el(
-      "div.row",
-      {},
-      el("button.primary", { type: "button", onclick: save }, say(isUser ? "send" : "save")),
-      el("button", { type: "button", onclick: close }, say("cancel")),
-    );
+    box.addEventListener("keydown", ({ key }) => key === "Escape" && close());
+    sendOnEnter(box, save);
+    const send = button(node.role === "user" ? "send" : "save", save, ".primary");
+    const buttons = el("div.row", {}, send, button("cancel", close));
     article.classList.add("editing");
     article.replaceChildren(box, buttons);
     box.style.height = `${Math.min(box.scrollHeight + 4, 400)}px`;

@@ -1,11 +1,12 @@
+    sendOnEnter(this.box, () => this.look(this.box.value));
 // Inspect: how the model reads a text. Its tokens, the likeliest tokens after each, the attention of
 // every head, embeddings and positions, and the shapes all the way through.
 
 import { el } from "../dom.js";
 import { choice, counted } from "../parts/choice.js";
-import { percent, visible } from "../parts/glass.js";
-import { heatMap } from "../parts/heatmap.js";
-import { button } from "../parts/inputs.js";
+import { likely, visible } from "../parts/glass.js";
+import { heatMap, smallMap } from "../parts/heatmap.js";
+import { button, sendOnEnter } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
 import { say } from "../words.js";
 import { curves } from "./curves.js";
@@ -140,16 +141,9 @@ export class Inspect {
     const { tokens, following } = this.seen;
     const before = this.ids().slice(0, this.at + 1);
     const rows = following[this.at].map(([id, name, logprob]) => {
-      const bar = el("span.bar-fill");
-      bar.style.width = `${Math.max(1, 100 * Math.exp(logprob))}%`;
       const wasNext = tokens[this.at + 1]?.[0] === id;
-      return el(
-        `button.alternative${wasNext ? ".was-next" : ""}`,
-        { type: "button", title: say("inspect.append"), onclick: () => this.look([...before, id]) },
-        el("code", {}, spaced(name)),
-        el("span.share", {}, percent(logprob)),
-        bar,
-      );
+      const look = { title: say("inspect.append"), onclick: () => this.look([...before, id]) };
+      return likely(spaced(name), logprob, look, wasNext ? ".was-next" : "");
     });
     const after = say("inspect.after", { token: spaced(tokens[this.at][1]) });
     return el("section.next", { "aria-label": after }, el("h2", {}, after), ...rows);
@@ -186,31 +180,35 @@ export class Inspect {
     if (this.picture === "norms") return this.norms();
     if (this.picture === "embeddings") return this.inputs();
     if (this.picture === "positions") return this.positions();
-    const { arrays } = this.seen;
-    const { shape, data } = this.picture === "attention" ? arrays.attention : arrays.scores;
+    return this.heads();
+  }
+
+  // The attention of each head, or the scores that it is made of: "before" the mask, or "after" it.
+  heads() {
+    const isAttention = this.picture === "attention";
+    const { shape, data } = isAttention ? this.seen.arrays.attention : this.seen.arrays.scores;
     const [nHead, n] = shape;
-    const isMasked = this.picture === "before" ? () => false : (i, j) => j > i;
+    this.head = Math.min(this.head, nHead - 1); // another model may have had more
     const names = this.names();
     const of = (head) => ({
       values: data.subarray(head * n * n, (head + 1) * n * n),
       rows: names,
       columns: names,
-      isMasked,
+      isMasked: (i, j) => this.picture !== "before" && j > i,
       label: say("picture.of", { picture: say(`picture.${this.picture}`), layer: this.layer + 1, head: head + 1 }),
+      ...(isAttention && { curve: Math.sqrt }),
     });
     const small = (head) =>
       el(
         "button.head-picture",
         { type: "button", "aria-pressed": String(head === this.head), onclick: () => this.chooseHead(head) },
-        heatMap({ ...of(head), width: 110, curve: this.picture === "attention" ? Math.sqrt : undefined }),
+        smallMap({ ...of(head), width: 110 }),
         el("small", {}, say("head", { head: head + 1 })),
       );
-    this.head = Math.min(this.head, nHead - 1);
-    const tell = (i, j, value) => say(value === null ? "cell.masked" : "cell", { from: names[i], to: names[j], value: value?.toPrecision(3) });
-    const all = [...Array(nHead).keys()];
+    const all = [...Array(nHead).keys()].map(small);
     return [
-      ...(nHead > 1 ? [el("div.heads", { role: "group", "aria-label": say("heads") }, all.map(small))] : []),
-      heatMap({ ...of(this.head), tell, curve: this.picture === "attention" ? Math.sqrt : undefined }),
+      ...(nHead > 1 ? [el("div.heads", { role: "group", "aria-label": say("heads") }, all)] : []),
+      heatMap(of(this.head)),
       el("small", {}, say("picture.rows")),
     ];
   }
@@ -257,8 +255,7 @@ export class Inspect {
     const names = this.names();
     const cut = Float32Array.from({ length: names.length * columns }, (_, k) => data[Math.floor(k / columns) * width + (k % columns)]);
     const label = name + (columns < width ? ` · ${say("picture.first", { n: columns, all: width })}` : "");
-    const tell = (i, j, value) => say("cell", { from: names[i], to: String(j), value: value.toPrecision(3) });
-    return heatMap({ values: cut, rows: names, columns: [...Array(columns).keys()].map(String), label, width: 640, tell });
+    return heatMap({ values: cut, rows: names, columns: [...Array(columns).keys()].map(String), label, width: 640 });
   }
 
   // What the first layer reads: the embeddings, and with positions that are added, their sum.

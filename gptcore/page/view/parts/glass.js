@@ -4,7 +4,7 @@
 import { el } from "../dom.js";
 import { say } from "../words.js";
 
-export const percent = (logprob) => {
+const percent = (logprob) => {
   const share = 100 * Math.exp(logprob);
   return share >= 99.95 ? "100 %" : `${share >= 10 ? share.toFixed(0) : share.toPrecision(2)} %`;
 };
@@ -19,6 +19,14 @@ const levelOf = (logprob) => Math.min(4, Math.floor(-logprob / 0.7)); // 0: as g
 export function tintLegend() {
   const steps = [0, 1, 2, 3, 4].map((level) => el(`span.step.tint-${level}`));
   return el("p.legend", { hidden: true }, say("tint.likely"), ...steps, say("tint.unlikely"));
+}
+
+// A button for a token that the model might write, and how likely it is.
+export function likely(name, logprob, attributes, kind = "") {
+  const bar = el("span.bar-fill");
+  bar.style.width = `${Math.max(1, 100 * Math.exp(logprob))}%`;
+  const share = el("span.share", {}, percent(logprob));
+  return el(`button.alternative${kind}`, { type: "button", ...attributes }, el("code", {}, name), share, bar);
 }
 
 // Shows tokens in an element, tinted alone.
@@ -76,24 +84,12 @@ function open(span, tokens, branch) {
   closeAlternatives();
   const [id, text, logprob] = tokens[span.dataset.i];
   const rows = span.alternatives.map(([other, name, p, isSpecial = false]) => {
-    const choose = () => {
+    const onclick = () => {
       closeAlternatives();
       branch(Number(span.dataset.i), [other, name]);
     };
-    const bar = el("span.bar-fill");
-    bar.style.width = `${Math.max(1, 100 * Math.exp(p))}%`;
-    return el(
-      "button.alternative",
-      {
-        type: "button",
-        disabled: isSpecial || other === id,
-        onclick: choose,
-        title: say("branch.at", { token: visible(name), share: percent(p) }),
-      },
-      el("code", {}, isSpecial ? say("token.end") : visible(name)),
-      el("span.share", {}, percent(p)),
-      bar,
-    );
+    const title = say("branch.at", { token: visible(name), share: percent(p) });
+    return likely(isSpecial ? say("token.end") : visible(name), p, { disabled: isSpecial || other === id, onclick, title });
   });
   const head = el("p", {}, el("code", {}, visible(text)), ` ${percent(logprob)}`);
   const hint = el("small", {}, say("alternatives.hint"));

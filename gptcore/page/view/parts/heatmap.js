@@ -3,6 +3,7 @@
 // keys, is told in words.
 
 import { el } from "../dom.js";
+import { say } from "../words.js";
 
 // Nine colours of viridis (van der Walt and Smith, matplotlib, CC0), from low to high.
 const COLOURS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
@@ -10,31 +11,24 @@ const STOPS = COLOURS.map((colour) => [1, 3, 5].map((at) => parseInt(colour.slic
 const SMALLEST_LABEL = 12; // pixels of a cell beside which a name fits
 const ROW = 16; // pixels of the rows of a map with more columns than rows
 
-// `values`: numbers by row; `isMasked(i, j)`: whether a cell has none; `tell(i, j, value)`: what is said
-// of a cell. Without `tell` the map is a small picture. `curve` maps shares from 0 to 1 to colours.
-export function heatMap({ values, rows, columns, isMasked = () => false, label, width = 720, tell, curve = (share) => share }) {
+// A map with names, a scale and words. `values`: numbers by row; `isMasked(i, j)`: whether a cell has
+// none; `curve` maps shares from 0 to 1 to colours.
+export function heatMap({ width = 720, isMasked = () => false, ...map }) {
+  const { values, rows, columns, label } = map;
   const [nRows, nColumns] = [rows.length, columns.length];
-  const size = Math.max(tell ? 4 : 1, Math.min(26, Math.floor(width / nColumns)));
-  const height = nColumns > nRows ? Math.max(size, Math.min(ROW, Math.floor(width / nRows))) : size;
-  const canvas = el("canvas", { role: "img", "aria-label": label });
-  const scale = tell ? Math.ceil(devicePixelRatio) : 1;
-  Object.assign(canvas, { width: nColumns * size * scale, height: nRows * height * scale });
-  Object.assign(canvas.style, { width: `${nColumns * size}px`, height: `${nRows * height}px` });
-  const context = canvas.getContext("2d");
-  context.scale(scale, scale);
-  const limits = draw(context, values, [nRows, nColumns], [size, height], isMasked, curve);
-  if (!tell) return canvas;
+  const { canvas, size, height, limits } = paint({ ...map, isMasked, width }, 4, Math.ceil(devicePixelRatio));
   const said = el("p.cell", { role: "status" });
-  const choose = (i, j) => {
-    Object.assign(chosen, { i: clamp(i, nRows), j: clamp(j, nColumns) });
-    const value = values[chosen.i * nColumns + chosen.j];
-    said.textContent = tell(chosen.i, chosen.j, isMasked(chosen.i, chosen.j) ? null : value);
-    mark.style.translate = `${chosen.j * size}px ${chosen.i * height}px`;
-    mark.hidden = false;
-  };
   const chosen = { i: nRows - 1, j: 0 };
   const mark = el("span.mark", { hidden: true });
   Object.assign(mark.style, { width: `${size}px`, height: `${height}px` });
+  const choose = (row, column) => {
+    const [i, j] = [clamp(row, nRows), clamp(column, nColumns)];
+    Object.assign(chosen, { i, j });
+    const value = values[i * nColumns + j].toPrecision(3);
+    said.textContent = say(isMasked(i, j) ? "cell.masked" : "cell", { from: rows[i], to: columns[j], value });
+    mark.style.translate = `${j * size}px ${i * height}px`;
+    mark.hidden = false;
+  };
   canvas.tabIndex = 0;
   const point = ({ offsetX: x, offsetY: y }) => choose(Math.floor(y / height), Math.floor(x / size));
   for (const event of ["pointermove", "pointerdown"]) canvas.addEventListener(event, point); // a finger only taps
@@ -53,6 +47,24 @@ export function heatMap({ values, rows, columns, isMasked = () => false, label, 
   const picture = el("div.picture", {}, canvas, mark);
   const grid = el("div.map", {}, ...names("rows", rows, height), picture, ...names("columns", columns, size));
   return el("figure", {}, el("figcaption", {}, label), el("div.wide", {}, grid), scaleOf(limits), said);
+}
+
+// A map as a small picture, without names.
+export const smallMap = (map) => paint(map, 1, 1).canvas;
+
+// Returns a map's picture, at most `width` pixels wide but for cells of `least` pixels, the sizes of a
+// cell, and the lowest and the highest value.
+function paint({ values, rows, columns, isMasked, label, width, curve = (share) => share }, least, scale) {
+  const [nRows, nColumns] = [rows.length, columns.length];
+  const size = Math.max(least, Math.min(26, Math.floor(width / nColumns)));
+  const height = nColumns > nRows ? Math.max(size, Math.min(ROW, Math.floor(width / nRows))) : size;
+  const canvas = el("canvas", { role: "img", "aria-label": label });
+  Object.assign(canvas, { width: nColumns * size * scale, height: nRows * height * scale });
+  Object.assign(canvas.style, { width: `${nColumns * size}px`, height: `${nRows * height}px` });
+  const context = canvas.getContext("2d");
+  context.scale(scale, scale);
+  const limits = draw(context, values, [nRows, nColumns], [size, height], isMasked, curve);
+  return { canvas, size, height, limits };
 }
 
 const clamp = (i, n) => Math.max(0, Math.min(n - 1, i));

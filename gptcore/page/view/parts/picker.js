@@ -4,14 +4,18 @@ import { el } from "../dom.js";
 import { say, shownName } from "../words.js";
 import { field } from "./inputs.js";
 
+// Opens the page anew, with a model.
+export const openWith = (model) => (location.search = `?${new URLSearchParams({ model })}`);
+
 // `known`: {names, others}; `others` are models of another kind, for which the page opens anew.
 // `choose(name)` and `compare(name or null)` are called when a person chooses; without `compare` no
 // other model can be compared. `look`, if it is there, returns what is known now: it is called when a
-// person comes to the picker.
+// person comes to the picker. Returns null where there is no choice.
 export function modelPicker(known, { model, rival, isChat }, { choose, compare, look }) {
+  if (known.names.length + known.others.length < 2) return null;
   const choice = (id, key, act) => field(id, key, el("select", { onchange: ({ target }) => act(target.value || null) }));
   const pick = (name) => {
-    if (known.others.includes(name)) location.search = `?${new URLSearchParams({ model: name })}`;
+    if (known.others.includes(name)) openWith(name);
     else choose(name);
   };
   const models = choice("model", "model", pick);

@@ -1,8 +1,9 @@
 // The settings of a chat: sliders, stop texts, a schema of replies, the system prompt, and presets.
 
 import { el } from "../dom.js";
-import { keep, recall, say, told } from "../words.js";
-import { field } from "./inputs.js";
+import { keep, recallObject } from "../kept/values.js";
+import { say, told } from "../words.js";
+import { button, field, nameBox } from "./inputs.js";
 
 const KEY = "gptcore-presets";
 const OF_ONE_REPLY = ["max_tokens", "seed"]; // no preset holds or changes them
@@ -25,7 +26,7 @@ export class Settings {
     this.stop = area({ rows: "2", placeholder: say("stop.hint") });
     this.schema = area({ rows: "3", placeholder: '{"type": "object", ...}', spellcheck: "false" });
     const [shown, folded] = [facts.settings.slice(0, 2), facts.settings.slice(2)];
-    const again = el("button.small", { type: "button", onclick: () => this.useSeed(lastSeed()) }, say("seed.again"));
+    const again = button("seed.again", () => this.useSeed(lastSeed()), ".small");
     this.presets = el("div.row.wrap");
     this.element = el(
       "aside.settings",
@@ -122,14 +123,6 @@ export class Settings {
 
   // ---- Presets: three that are always there, of sliders alone, and a person's own
 
-  own() {
-    try {
-      return JSON.parse(recall(KEY)) ?? {};
-    } catch {
-      return {};
-    }
-  }
-
   showPresets() {
     const use = (values) => () => {
       for (const { name, default: usual } of this.facts.settings)
@@ -138,14 +131,14 @@ export class Settings {
       this.changed();
     };
     const drop = (name) => () => {
-      const own = this.own(); // as another tab may have left it
+      const own = recallObject(KEY); // as another tab may have left it
       delete own[name];
       this.keepOwn(own);
     };
     const preset = (name, values) => el("button.small", { type: "button", onclick: use(values) }, name);
     this.presets.replaceChildren(
       ...Object.entries(PRESETS).map(([name, values]) => preset(say(`preset.${name}`), values)),
-      ...Object.entries(this.own()).map(([name, values]) =>
+      ...Object.entries(recallObject(KEY)).map(([name, values]) =>
         el("span.own", {}, preset(name, values), el("button.small", { type: "button", onclick: drop(name), "aria-label": say("preset.drop", { name }) }, "×")),
       ),
       el("button.small", { type: "button", onclick: () => this.nameOwn() }, `+ ${say("preset.keep")}`),
@@ -153,13 +146,13 @@ export class Settings {
   }
 
   nameOwn() {
-    const box = el("input", { type: "text", "aria-label": say("preset.name"), placeholder: say("preset.name"), maxlength: "30" });
-    box.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") this.showPresets();
-      if (event.key !== "Enter" || !box.value.trim()) return;
-      const kept = Object.entries(this.values()).filter(([name]) => !OF_ONE_REPLY.includes(name));
-      this.keepOwn({ ...this.own(), [box.value.trim()]: Object.fromEntries(kept) });
-    });
+    const take = (name) => {
+      if (!name) return;
+      const kept = Object.entries(this.values()).filter(([setting]) => !OF_ONE_REPLY.includes(setting));
+      this.keepOwn({ ...recallObject(KEY), [name]: Object.fromEntries(kept) });
+    };
+    const hint = say("preset.name");
+    const box = nameBox({ "aria-label": hint, placeholder: hint, maxlength: "30" }, { take, leave: () => this.showPresets() });
     this.presets.lastChild.replaceWith(box);
     box.focus();
   }

@@ -1,7 +1,8 @@
 // Light, dark or as the system: a button that goes round.
 
 import { iconButton } from "../dom.js";
-import { keep, recall, say } from "../words.js";
+import { keep, recall } from "../kept/values.js";
+import { say } from "../words.js";
 
 const KEY = "gptcore-theme";
 const THEMES = ["system", "light", "dark"];

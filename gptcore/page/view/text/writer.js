@@ -1,14 +1,16 @@
+    sendOnShiftEnter(this.box, () => this.continue());
 // A base model's page: it continues a text in place. What it wrote last is tinted, and can be undone
 // or tried again.
 
 import { el } from "../dom.js";
 import { Figures } from "../parts/figures.js";
 import { showTints, tintLegend } from "../parts/glass.js";
-import { button } from "../parts/inputs.js";
+import { button, sendOnShiftEnter } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
-import { modelPicker } from "../parts/picker.js";
+import { modelPicker, openWith } from "../parts/picker.js";
 import { Settings } from "../parts/settings.js";
-import { keep, recall, say } from "../words.js";
+import { keep, recall, recallObject } from "../kept/values.js";
+import { say } from "../words.js";
 
 const LONGEST = 900_000; // bytes that are sent: a server refuses more than 1 MiB
 
@@ -51,7 +53,7 @@ export class Writer {
       lastSeed: () => this.last?.seed,
       models: this.picker(),
     });
-    this.settings.show({ system: "", settings: this.keptSettings() });
+    this.settings.show({ system: "", settings: recallObject(this.keys[1]) });
     const row = el("div.row.wrap", {}, this.go, this.halt, this.undoIt, this.retryIt, this.clearIt);
     const hint = el("small", {}, say("text.keys"));
     this.legend = tintLegend();
@@ -66,19 +68,10 @@ export class Writer {
     const { facts, models } = this.host;
     const known = ({ models: here = [], others = [] }) => ({ names: here.map(({ name }) => name), others });
     const choices = {
-      choose: (other) => (location.search = `?${new URLSearchParams({ model: other })}`),
+      choose: openWith,
       look: models && (async () => known(await models())),
     };
-    const { names, others } = known(facts);
-    return names.length + others.length > 1 ? modelPicker({ names, others }, { model: facts.name, isChat: false }, choices) : null;
-  }
-
-  keptSettings() {
-    try {
-      return JSON.parse(recall(this.keys[1])) ?? {};
-    } catch {
-      return {};
-    }
+    return modelPicker(known(facts), { model: facts.name, isChat: false }, choices);
   }
 
   get facts() {

@@ -2,7 +2,7 @@
 // from the server, which runs the commands; a reload, or another tab, shows the same.
 
 import { el } from "../dom.js";
-import { button, field } from "../parts/inputs.js";
+import { button, field, fileInput } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
 import { say, told } from "../words.js";
 import { chart } from "./chart.js";
@@ -70,8 +70,7 @@ export class Train {
   }
 
   textsPart() {
-    this.files = el("input", { type: "file", multiple: true, id: "texts" });
-    this.files.addEventListener("change", () => this.take(this.files.files));
+    this.files = fileInput({ multiple: true, id: "texts" }, (files) => this.take(files));
     const area = el("label.drop", { for: "texts" }, say("train.files"), this.files);
     area.addEventListener("dragover", (event) => {
       event.preventDefault();
@@ -81,7 +80,7 @@ export class Train {
     area.addEventListener("drop", (event) => {
       event.preventDefault();
       area.classList.remove("over");
-      this.take(event.dataTransfer.files);
+      this.take([...event.dataTransfer.files]);
     });
     this.dataset = el("select");
     const fetch = () => this.dataset.value && this.begin("fetch", { dataset: this.dataset.value });
@@ -182,8 +181,7 @@ export class Train {
     if (model) location.href = `?model=${encodeURIComponent(model)}`;
   }
 
-  async take(given) {
-    const files = [...given]; // an input's own list is emptied with it
+  async take(files) {
     const reasons = new Set();
     for (const file of files) {
       try {
@@ -194,7 +192,6 @@ export class Train {
         reasons.add(error.message);
       }
     }
-    this.files.value = "";
     if (reasons.size < files.length) await this.begin("look");
     if (reasons.size) this.notice.tell([...reasons].join("\n"));
   }
@@ -238,17 +235,7 @@ export class Train {
     this.row.hidden = false;
     this.showTexts(state);
     this.showPeople(state);
-    const isIdle = !doing && !missing;
-    const { plan, train, stop, resume, export: chat, keep, drop } = this.buttons;
-    plan.hidden = train.hidden = !(isIdle || doing === "look") || Boolean(run);
-    const why = state.texts.length ? state.unusable : "There is no text yet: drop a file first";
-    plan.disabled = train.disabled = Boolean(why) || this.isBeginning;
-    plan.title = train.title = told(ofFields(why));
-    stop.hidden = !doing;
-    resume.hidden = !isIdle || !run?.is_saved || run.is_complete;
-    chat.hidden = !isIdle || !run?.is_saved;
-    keep.hidden = drop.hidden = !isIdle || !run;
-    this.report.hidden = !run?.held_out.length;
+    this.showButtons(state);
     this.said.parentElement.hidden = !state.said;
     this.set(this.said, state.said);
     this.set(this.title, run || doing === "train" ? say("train.run", { name: state.begun }) : "");
@@ -256,12 +243,27 @@ export class Train {
     this.status.textContent = stage(state);
     const lines = ({ text, remedy }) => (remedy ? `${text}\n  try ${remedy}` : text);
     this.set(this.found, ofFields((run?.findings ?? []).map(lines).join("\n")));
-    chat.textContent = say(run?.is_chat === false ? "train.write" : "train.chat");
     if (state.error && (wasDoing || !this.wasTold)) this.notice.tell(told(ofFields(state.error)));
     this.wasTold = Boolean(state.error);
     if (/--(me|columns)/.test(state.error + Object.values(state.refused))) this.about.open = true;
     if (wasDoing === "export" && !doing) this.open(state);
     if (wasDoing === "fetch" && !doing) this.lookAgain();
+  }
+
+  // Offers what can be done now.
+  showButtons({ doing, run, missing, texts, unusable }) {
+    const isIdle = !doing && !missing;
+    const { plan, train, stop, resume, export: chat, keep, drop } = this.buttons;
+    plan.hidden = train.hidden = !(isIdle || doing === "look") || Boolean(run);
+    const why = texts.length ? told(ofFields(unusable)) : say("told.no.texts");
+    plan.disabled = train.disabled = Boolean(why) || this.isBeginning;
+    plan.title = train.title = why;
+    stop.hidden = !doing;
+    resume.hidden = !isIdle || !run?.is_saved || run.is_complete;
+    chat.hidden = !isIdle || !run?.is_saved;
+    chat.textContent = say(run?.is_chat === false ? "train.write" : "train.chat");
+    keep.hidden = drop.hidden = !isIdle || !run;
+    this.report.hidden = !run?.held_out.length;
   }
 
   // Fills the fields once, so that nothing is taken from under a person's fingers.

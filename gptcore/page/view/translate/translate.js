@@ -4,7 +4,7 @@ import { el } from "../dom.js";
 import { choice, counted } from "../parts/choice.js";
 import { visible } from "../parts/glass.js";
 import { heatMap } from "../parts/heatmap.js";
-import { button, field } from "../parts/inputs.js";
+import { button, field, sendOnShiftEnter } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
 import { say, told } from "../words.js";
 
@@ -20,11 +20,7 @@ export class Translate {
     this.notice = new Notice();
     this.source = el("textarea", { rows: "6", placeholder: say("translate.type") });
     this.source.value = old?.source.value ?? "";
-    this.source.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || !(event.shiftKey || event.ctrlKey)) return;
-      event.preventDefault();
-      this.translate();
-    });
+    sendOnShiftEnter(this.source, () => this.translate());
     this.target = el("textarea", { rows: "6", readOnly: true });
     const { default: value, highest } = facts.beams;
     this.beams = el("input", { type: "number", id: "beams", min: "1", max: String(highest), value: old?.beams.value ?? String(value) });
@@ -153,7 +149,6 @@ export class Translate {
     const [from, to] = { cross: [target, source], encoder: [source, source], decoder: [read, read] }[this.kind];
     const [rows, columns] = [from, to].map((names) => names.map(visible));
     const isMasked = (i, j) => this.kind === "decoder" && j > i;
-    const tell = (i, j, value) => say(value === null ? "cell.masked" : "cell", { from: rows[i], to: columns[j], value: value?.toPrecision(3) });
-    return heatMap({ values, rows, columns, isMasked, label: say(`attention.${this.kind}`), tell });
+    return heatMap({ values, rows, columns, isMasked, label: say(`attention.${this.kind}`) });
   }
 }

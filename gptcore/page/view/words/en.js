@@ -3,7 +3,6 @@ export default {
   "language.name": "English",
   "role.user": "You",
   "role.assistant": "Model",
-  "role.system": "System",
   conversation: "Conversation",
   message: "Message",
   type: "Type a message",

@@ -3,7 +3,6 @@ export default {
   "language.name": "中文",
   "role.user": "你",
   "role.assistant": "模型",
-  "role.system": "系统",
   conversation: "对话",
   message: "消息",
   type: "输入消息",
