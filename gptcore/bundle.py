@@ -19,8 +19,11 @@ from gptcore.facts import FORMAT, ModelFacts
 from gptcore.system.files import (
     check_links,
     file_sha256,
+    hashes,
+    places,
     read_json,
     read_object,
+    sha256_with_lf,
     write_json,
 )
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, Tokenizer
@@ -48,6 +51,7 @@ TRAINABLE = ("model.safetensors", VARIANTS["q8"], VARIANTS["q4"])
 LARGE_BYTES = 1e9
 INSPECT = Path("onnx") / "inspect.onnx"  # a model folder may lack it
 UNTRAINED = Path("onnx") / "untrained.onnx"  # and this, the same before training
+CARD = "README.md"  # its owner may edit it: nothing that runs the model reads it
 WEIGHTS = "model.safetensors"  # parameters for PyTorch, under Llama's names
 INDEX = "model.safetensors.index.json"  # in place of it if they are in several files
 # A translation model has these two graphs in place of model.onnx, and a second tokenizer for its
@@ -210,14 +214,17 @@ def check_whole(bundle: Bundle) -> None:
 
 
 def read_folder(folder: Path, with_weights: bool = True) -> ModelFacts:
-    """Read gptcore.json, then check that the files it lists are there, with the sha256 it names."""
+    """Read gptcore.json, then check that the files it lists are there, with the sha256 it names.
+
+    The card may differ: its owner edits it.
+    """
     facts = read_facts(folder)
     check_links(folder)
     check_listed(folder, facts)
     for name in facts.sha256:
         if not (folder / name).is_file():
             raise UserError(f"{folder / name} is missing: export the model again")
-        if with_weights or not holds_weights(name):
+        if name != CARD and (with_weights or not holds_weights(name)):
             check_hash(folder, name, facts)
     return facts
 
@@ -228,10 +235,15 @@ def holds_weights(name: str) -> bool:
 
 
 def check_hash(folder: Path, name: str, facts: ModelFacts) -> None:
-    if file_sha256(folder / name) != facts.sha256[name]:
+    path, expected = folder / name, facts.sha256[name]
+    if file_sha256(path) == expected:
+        return
+    if not holds_weights(name) and sha256_with_lf(path) == expected:
         raise UserError(
-            f"{folder / name} is damaged or changed (its sha256 differs): export it again"
+            f"{path} has other line ends than when it was exported, as git writes them on Windows: "
+            f"clone it again with `git clone -c core.autocrlf=false`"
         )
+    raise UserError(f"{path} is damaged or changed (its sha256 differs): export it again")
 
 
 def check_listed(folder: Path, facts: ModelFacts) -> None:
@@ -275,22 +287,21 @@ def read_facts(folder: Path) -> ModelFacts:
 
 def write_facts(folder: Path, facts: ModelFacts) -> None:
     """Write gptcore.json with the sha256 of every file in the folder; an export does this last."""
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != FACTS)
-    write_hashes(folder, facts, {p.relative_to(folder).as_posix() for p in files})
+    names = (name for name in places(folder) if Path(name).name != FACTS)
+    save_facts(folder, facts, hashes(folder, names))
 
 
 def add_files(folder: Path, names: Iterable[str]) -> None:
-    """Write gptcore.json with the sha256 of the files that it lists already, and of new ones.
+    """Add the sha256 of new files to gptcore.json.
 
     Files that a person has put there stay the person's: no export may delete them.
     """
     facts = read_facts(folder)
-    write_hashes(folder, facts, {*facts.sha256, *names})
+    save_facts(folder, facts, facts.sha256 | hashes(folder, names))
 
 
-def write_hashes(folder: Path, facts: ModelFacts, names: set[str]) -> None:
-    hashes = {name: file_sha256(folder / name) for name in sorted(names)}
-    facts = dataclasses.replace(facts, sha256=hashes, format=FORMAT)
+def save_facts(folder: Path, facts: ModelFacts, sha256: dict[str, str]) -> None:
+    facts = dataclasses.replace(facts, sha256=dict(sorted(sha256.items())), format=FORMAT)
     write_json(folder / FACTS, as_json(facts))
 
 

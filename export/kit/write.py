@@ -72,11 +72,11 @@ def leave_out_weights(card: Path) -> None:
         card.write_text(re.sub(WEIGHTS, "", text), encoding="utf-8")
 
 
-def parts(out: Path) -> set[str] | None:
+def parts(out: Path) -> dict[str, str] | None:
     """See export.folder.replace."""
     if not (out / CONTRACT).is_file() or not (out / FACTS).is_file():
         return None
-    return {FACTS, *read_facts(out).sha256}
+    return {FACTS: "", **read_facts(out).sha256}
 
 
 @waiting("writing and comparing the sampling graphs")

@@ -6,7 +6,6 @@ PyInstaller collects Python, ONNX Runtime and the rest for the system that it ru
 lists its files with their hashes; see gptcore/window/application.py, which checks them.
 """
 
-import json
 import os
 import re
 import shutil
@@ -17,14 +16,14 @@ from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
-from export.folder.replace import check_replaceable
+from export.folder.replace import check_replaceable, read_list, write_list
 from export.ship.space import copy_model
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError
 from gptcore.page.shell import VIEW
-from gptcore.system.files import new_folder, write_json
+from gptcore.system.files import new_folder
 from gptcore.system.wording import word
-from gptcore.window.application import FILES, ICON, MODEL, hashes
+from gptcore.window.application import ICON, MODEL
 
 INSTALL = "pip install 'pyinstaller>=6.16,<7'"
 START = "import sys\nfrom gptcore.window.application import main\nsys.exit(main())\n"
@@ -62,7 +61,7 @@ def build_application(bundle: Bundle, out: Path) -> None:
         strip_python(work / "dist" / name)
         shutil.copytree(work / "dist" / name, folder, dirs_exist_ok=True, symlinks=True)
         shutil.copyfile(VIEW / "looks" / "icon-512.png", folder / ICON)
-        write_json(folder / FILES, hashes(folder))
+        write_list(folder)
         sizes = sizes_by_package(folder)
     print("\n".join(f"{size / 1e6:6.1f} MB  {part}" for part, size in sizes.most_common(8)))
     print(f"wrote {out} ({sizes.total() / 1e6:.0f} MB); next: {word(out / name)}")
@@ -73,12 +72,9 @@ def application_name(bundle: Bundle) -> str:
     return re.sub(r"[^a-z0-9]+", "-", bundle.name.lower()).strip("-") or "chat"
 
 
-def parts(out: Path) -> set[str] | None:
+def parts(out: Path) -> dict[str, str] | None:
     """See export.folder.replace."""
-    try:
-        return {FILES, *json.loads((out / FILES).read_text(encoding="utf-8"))}
-    except (OSError, ValueError, TypeError):
-        return None
+    return (read_list(out) or None) if (out / ICON).is_file() else None
 
 
 def run_pyinstaller(name: str, work: Path) -> None:

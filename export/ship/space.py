@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from export.folder.card import Hub, read_hub
-from export.folder.replace import check_replaceable
+from export.folder.replace import check_replaceable, read_list, write_list
 from gptcore.bundle import FACTS, Bundle, load_bundle, load_translation_bundle, write_facts
 from gptcore.system.files import new_folder
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME
@@ -35,8 +35,8 @@ license: {hub.license}
 
 {parameters:,} parameters, run by ONNX Runtime. `{command}`
 starts the same page on any machine. On a Space with a GPU of its own, write
-`onnxruntime-gpu[cuda,cudnn]` in `requirements.txt`, for CUDA's libraries, and again when
-`python -m export space` has written this folder anew.
+`onnxruntime-gpu[cuda,cudnn]` in `requirements.txt`, for CUDA's libraries. `python -m export space`
+replaces no folder with a file that you edited: choose another --out, and write it there again.
 """
 PORT = 7860  # the one that the Hub expects
 # What README.md tells the Hub of each kind, and the command that starts it elsewhere.
@@ -63,7 +63,15 @@ ENV HOME=/home/user HF_HOME=/home/user/.cache/huggingface
 EXPOSE {PORT}
 CMD ["python", "app.py", "--host", "0.0.0.0", "--port", "{PORT}"]
 """
-ATTRIBUTES = "*.onnx* filter=lfs diff=lfs merge=lfs -text\n"  # the Hub requires LFS for large files
+ATTRIBUTES = """\
+models/** -text
+*.onnx* filter=lfs diff=lfs merge=lfs -text
+"""  # git on Windows changes no byte of them; the Hub requires LFS for large files
+# What a Space consists of that was written before it listed its files.
+UNLISTED = (
+    *("app.py", "LICENSE", "README.md", "requirements.txt", ".gitattributes", "Dockerfile"),
+    *("gptcore", MODEL.as_posix(), TRANSLATOR.as_posix()),
+)
 
 
 def write_space(
@@ -99,14 +107,14 @@ def write_space(
         (folder / ".gitattributes").write_text(ATTRIBUTES, encoding="utf-8")
         if sdk == "docker":
             (folder / "Dockerfile").write_text(DOCKERFILE, encoding="utf-8")
+        write_list(folder)
 
 
-def parts(out: Path) -> set[str] | None:
+def parts(out: Path) -> dict[str, str] | None:
     """See export.folder.replace."""
     if not (out / MODEL / FACTS).is_file():
         return None
-    files = {"app.py", "LICENSE", "README.md", "requirements.txt", ".gitattributes", "Dockerfile"}
-    return files | {"gptcore", *map(Path.as_posix, (MODEL, TRANSLATOR))}
+    return read_list(out) or dict.fromkeys(UNLISTED, "")
 
 
 def copy_model(bundle: Bundle, folder: Path) -> None:

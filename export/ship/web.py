@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from export.folder.card import read_hub
-from export.folder.replace import check_replaceable
+from export.folder.replace import check_replaceable, read_list, write_list
 from export.runtimes.environments import NPM
 from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file, graph_bytes
 from gptcore.checks import UserError
@@ -83,6 +83,7 @@ def build_site(bundle: Bundle, out: Path) -> None:
         write_json(folder / "manifest.webmanifest", manifest(bundle))
         facts = site_facts(bundle, model, folder)
         write_json(folder / SITE, facts)
+        write_list(folder)
     if "int8" not in bundle.variants:
         print(without_int8(bundle))
     size = sum(facts["files"].values()) / 1e6
@@ -139,10 +140,11 @@ def browser_files(bundle: Bundle) -> list[str]:
     return [f for f in files if f in listed and data_file(Path(f)).as_posix() not in listed]
 
 
-def parts(out: Path) -> set[str] | None:
+def parts(out: Path) -> dict[str, str] | None:
     """See export.folder.replace."""
     try:
-        return {SITE, *json.loads((out / SITE).read_text(encoding="utf-8"))["files"]}
+        known = json.loads((out / SITE).read_text(encoding="utf-8"))["files"]
+        return read_list(out) or dict.fromkeys((SITE, *known), "")
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

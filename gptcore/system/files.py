@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from gptcore.checks import UserError
 
 SEAL = "seal"
+FILES = "files.json"  # lists the sha256 of what a folder was written with
 LOCK = "lock"  # in a run directory, held by the command that trains into it
 CHECKOUT = Path(__file__).parents[2]  # where training/ and export/ are, if they are here
 
@@ -153,6 +154,21 @@ def shown(folder: Path) -> str:
 def file_sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_with_lf(path: Path) -> str:
+    """Return what file_sha256 would return had git on Windows not made each line end CR LF."""
+    return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
+
+
+def places(folder: Path) -> list[str]:
+    """Return where in a folder its files are, those of its folders too."""
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+
+
+def hashes(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return the sha256 of files of a folder, by their places in it."""
+    return {name: file_sha256(folder / name) for name in sorted(names)}
 
 
 def flush_to_disk(path: Path) -> None:

@@ -16,7 +16,7 @@ from gptcore.bundle import default_model, read_facts
 from gptcore.checks import UserError
 from gptcore.page.load import load_page
 from gptcore.system.command_line import guard
-from gptcore.system.files import data_folder, file_sha256, read_object, write_whole
+from gptcore.system.files import FILES, data_folder, file_sha256, read_object, write_whole
 from gptcore.system.network import allow_connections
 from gptcore.window.home import Home
 from gptcore.window.open import open_window
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 MODEL = Path("gptcore") / "models" / "default"  # as in an installed package
-FILES, ICON = "files.json", "icon.png"  # the hashes of an application folder, and its picture
+ICON = "icon.png"  # the picture of an application folder
 ENTRY = """[Desktop Entry]
 Type=Application
 Name={name}
@@ -92,12 +92,6 @@ def forget_pyinstaller() -> None:
         os.environ["LD_LIBRARY_PATH"] = before
     if sys.stdout is None:  # a program without a terminal on Windows
         sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")
-
-
-def hashes(folder: Path) -> dict[str, str]:
-    """Return the sha256 of every file of an application folder, by its place."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): file_sha256(path) for path in files}
 
 
 def check_files(folder: Path) -> None:

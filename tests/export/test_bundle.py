@@ -11,13 +11,14 @@ from typing import Any
 
 import onnx
 import pytest
-from conftest import NANO, Refused
+from conftest import NANO, ROOT, Refused
 from trained import without_serving
 
 from export.folder.replace import check_model_folder
 from gptcore import bundle as bundle_module
 from gptcore.__main__ import main as app_main
 from gptcore.bundle import (
+    CARD,
     FACTS,
     INSPECT,
     ONNX,
@@ -110,7 +111,7 @@ def test_a_link_may_lead_elsewhere_in_the_folder_or_to_the_hubs_blobs_alone(
 def test_a_changed_byte_in_any_file_is_named(folder: Path) -> None:
     names = listed(folder)
     assert len(names) >= 10
-    for i, name in enumerate(names):
+    for i, name in enumerate(name for name in names if name != CARD):
         path = folder / name
         data = path.read_bytes()
         changed = bytearray(data)
@@ -121,6 +122,35 @@ def test_a_changed_byte_in_any_file_is_named(folder: Path) -> None:
         assert f"{path} is damaged or changed" in str(error.value)
         path.write_bytes(data)
     load_bundle(folder)
+
+
+def test_an_edited_card_is_its_owners_and_stays(folder: Path) -> None:
+    card = folder / CARD
+    card.write_text("# Mine\n", encoding="utf-8")
+    load_bundle(folder)
+    (folder / "more.txt").write_text("made")
+    add_files(folder, ["more.txt"])
+    with pytest.raises(UserError, match=rf"{card} was edited since .*: move it elsewhere"):
+        check_model_folder(folder)
+    card.unlink()
+    check_model_folder(folder)
+
+
+def test_line_ends_that_git_changed_are_told_from_damage(folder: Path) -> None:
+    path, card = folder / "tokenizer.json", folder / CARD
+    for file in (path, card):
+        file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    with pytest.raises(UserError, match=rf"{path} has other line ends .*core\.autocrlf=false"):
+        load_bundle(folder)
+    check_model_folder(folder)
+
+
+def test_git_leaves_the_bytes_of_model_folders_on_every_system() -> None:
+    files = ["models/nano/tokenizer.json", "models/default/README.md", "app.py", "new.sh"]
+    words = ["git", "check-attr", "text", "eol", "--", *files]
+    told = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert told.count("text: unset") == told.count("text: auto") == 2
+    assert told.count("eol: lf") == 4
 
 
 def test_weights_are_compared_where_they_are_opened(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from api_server import ENDLESS, running, slow_steps, wait_until_idle
 from conftest import Refused
 
 import gptcore.window.home
+from export.folder.replace import write_list
 from gptcore.__main__ import main
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
@@ -24,7 +25,7 @@ from gptcore.models import Models
 from gptcore.page.translate import translate_lines
 from gptcore.system.network import has_ipv6, listen
 from gptcore.translation.onnx import OnnxTranslator
-from gptcore.window.application import FILES, add_to_menu, check_files, hashes
+from gptcore.window.application import add_to_menu, check_files
 from gptcore.window.browser import CHOSEN, find_browser
 from gptcore.window.home import PORTS, AlreadyOpen, Home
 from gptcore.window.open import open_window
@@ -373,7 +374,7 @@ def test_a_damaged_application_folder_is_told_in_one_line(
     part = tmp_path / "_internal" / "numpy.so"
     part.parent.mkdir()
     part.write_bytes(b"sound")
-    (tmp_path / FILES).write_text(json.dumps(hashes(tmp_path)))
+    write_list(tmp_path)
     check_files(tmp_path)
     part.write_bytes(harm) if harm else part.unlink()
     with pytest.raises(UserError, match=f"numpy.so is {word}: unpack or copy the application"):

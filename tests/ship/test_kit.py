@@ -202,6 +202,10 @@ def test_only_a_kit_is_replaced_and_never_a_model_folder(
     (kit / "mine.txt").write_text("mine")
     assert "files of yours (mine.txt)" in refused(main, "embed", NANO, "--out", kit)
     (kit / "mine.txt").unlink()
+    page = (kit / "CONTRACT.md").read_bytes()
+    (kit / "CONTRACT.md").write_bytes(page + b"\nMine.\n")
+    assert "CONTRACT.md was edited since" in refused(main, "embed", NANO, "--out", kit)
+    (kit / "CONTRACT.md").write_bytes(page)
 
 
 def test_a_kit_whose_graph_chooses_otherwise_is_not_written(
