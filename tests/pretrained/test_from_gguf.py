@@ -24,7 +24,7 @@ from export.gguf.file import read_gguf
 from export.gguf.to_hugging_face import to_hugging_face
 from export.gguf.write import write_gguf
 from export.kit.hard_texts import hard_texts
-from export.pretrained.hugging_face import read_config
+from export.pretrained.config import read_config
 from export.pretrained.tokenizer import read_settings, read_tokenizer
 from gptcore.bundle import ONNX, load_bundle, write_facts
 from gptcore.checks import UserError
