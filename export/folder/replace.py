@@ -3,7 +3,8 @@
 >>> check_replaceable(Path("no such folder"), "site", lambda out: None)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gptcore.bundle import CARD, FACTS, read_facts
@@ -13,6 +14,7 @@ from gptcore.system.files import (
     FILES,
     file_sha256,
     hashes,
+    new_folder,
     places,
     read_object,
     sha256_with_lf,
@@ -50,6 +52,15 @@ def check_replaceable(out: Path, kind: str, ours: Ours) -> None:
                 f"{path} was edited since this program wrote it: move it elsewhere, or choose "
                 f"another --out"
             )
+
+
+@contextmanager
+def replacing(out: Path, kind: str, ours: Ours) -> Iterator[Path]:
+    """Yield a new folder, which replaces `out` at the end; raises as `check_replaceable` does."""
+    check_replaceable(out, kind, ours)
+    with new_folder(out) as folder:
+        yield folder
+        check_replaceable(out, kind, ours)  # again: a person may have put something there since
 
 
 def write_list(folder: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from export.folder.replace import check_replaceable
+from export.folder.replace import replacing
 from export.formats.sampling import write_sampling
 from export.kit.contract import contract, page
 from export.kit.vectors import make_vectors
@@ -29,7 +29,6 @@ from gptcore.bundle import (
     write_facts,
 )
 from gptcore.checks import UserError
-from gptcore.system.files import new_folder
 from training.machine.progress import waiting
 
 CONTRACT, PAGE, VECTORS = "contract.json", "CONTRACT.md", "vectors.json"
@@ -47,8 +46,7 @@ def write_kit(model: Path, out: Path) -> None:
             f"{model} has no {ONNX.as_posix()}, from which a kit's vectors are computed: "
             f"export the run again, or take a folder that has it, such as models/nano"
         )
-    check_replaceable(out, "kit", parts)
-    with new_folder(out) as folder:
+    with replacing(out, "kit", parts) as folder:
         for name in bundle.facts.sha256:
             if name not in OURS and not name.endswith((".safetensors", ".safetensors.index.json")):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)

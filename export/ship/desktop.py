@@ -16,12 +16,11 @@ from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
-from export.folder.replace import check_replaceable, read_list, write_list
+from export.folder.replace import read_list, replacing, write_list
 from export.ship.space import copy_model
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError
 from gptcore.page.shell import VIEW
-from gptcore.system.files import new_folder
 from gptcore.system.wording import word
 from gptcore.window.application import ICON, MODEL
 
@@ -52,9 +51,9 @@ def build_application(bundle: Bundle, out: Path) -> None:
     """Write the folder `out`; raises UserError if PyInstaller is missing or fails."""
     if find_spec("PyInstaller") is None:
         raise UserError(f"PyInstaller is missing, which makes the application: {INSTALL}")
-    check_replaceable(out, "application folder", parts)
     name = application_name(bundle)
-    with tempfile.TemporaryDirectory() as temporary, new_folder(out) as folder:
+    replaced = replacing(out, "application folder", parts)
+    with tempfile.TemporaryDirectory() as temporary, replaced as folder:
         work = Path(temporary)
         copy_model(bundle, work / "model")
         run_pyinstaller(name, work)

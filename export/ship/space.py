@@ -13,9 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from export.folder.card import Hub, read_hub
-from export.folder.replace import check_replaceable, read_list, write_list
+from export.folder.replace import read_list, replacing, write_list
 from gptcore.bundle import FACTS, Bundle, load_bundle, load_translation_bundle, write_facts
-from gptcore.system.files import new_folder
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME
 
 ROOT = Path(__file__).parent.parent.parent
@@ -84,8 +83,7 @@ def write_space(
     """Write the page, the torch-free core, and the files of the models that the page reads."""
     bundle = load_bundle(model)
     translation = load_translation_bundle(translator) if translator else None
-    check_replaceable(out, "Space", parts)
-    with new_folder(out) as folder:
+    with replacing(out, "Space", parts) as folder:
         for name in ("app.py", "LICENSE"):
             shutil.copyfile(ROOT / name, folder / name)
         unneeded = shutil.ignore_patterns("nn", "__pycache__")

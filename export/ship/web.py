@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from export.folder.card import read_hub
-from export.folder.replace import check_replaceable, read_list, write_list
+from export.folder.replace import read_list, replacing, write_list
 from export.runtimes.environments import NPM
 from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file, graph_bytes
 from gptcore.checks import UserError
@@ -76,8 +76,7 @@ python -m http.server --directory path/to/this/folder
 def build_site(bundle: Bundle, out: Path) -> None:
     """Write the site of a model; if that fails, `out` is unchanged."""
     check_model(bundle)
-    check_replaceable(out, "site", parts)
-    with new_folder(out) as folder:
+    with replacing(out, "site", parts) as folder:
         model = copy_files(bundle, folder, browser_files(bundle))
         (folder / "README.md").write_text(card(bundle), encoding="utf-8")
         write_json(folder / "manifest.webmanifest", manifest(bundle))

@@ -34,10 +34,10 @@ def new_folder(path: Path) -> Iterator[Path]:
     path = path.resolve()
     # Hidden, so that no folder of a person's, such as a backup NAME.old, is taken for one of these.
     temporary, old = (path.with_name(f".{path.name}.{end}") for end in ("tmp", "old"))
-    if old.exists() and not path.exists():  # a process ended between the two renames below
-        old.rename(path)
     with locked_folder(temporary):
         try:
+            if old.exists() and not path.exists():  # a process ended between the two renames below
+                old.rename(path)
             yield temporary
             for item in [*temporary.rglob("*"), temporary]:
                 flush_to_disk(item)

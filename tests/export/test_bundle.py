@@ -14,7 +14,7 @@ import pytest
 from conftest import NANO, ROOT, Refused
 from trained import without_serving
 
-from export.folder.replace import check_model_folder
+from export.folder.replace import check_model_folder, read_list, replacing, write_list
 from gptcore import bundle as bundle_module
 from gptcore.__main__ import main as app_main
 from gptcore.bundle import (
@@ -453,6 +453,40 @@ def test_an_old_folder_stays_where_the_new_one_cannot_have_its_name(
     with pytest.raises(RuntimeError), new_folder(path):
         raise RuntimeError
     assert list(tmp_path.rglob("*")) == [path, path / "old.txt"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no locks of folders")
+def test_who_finds_a_folder_between_two_renames_leaves_it_to_its_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, rename = tmp_path / "mine", Path.rename
+    path.mkdir()
+
+    def meanwhile(self: Path, target: Path) -> Path:
+        renamed = rename(self, target)
+        if self == path:
+            with pytest.raises(UserError, match="another process"), new_folder(path):
+                raise AssertionError
+        return renamed
+
+    monkeypatch.setattr(Path, "rename", meanwhile)
+    with new_folder(path) as folder:
+        (folder / "new.txt").write_text("new")
+    assert list(tmp_path.rglob("*")) == [path, path / "new.txt"]
+
+
+@pytest.mark.parametrize("name", ["mine.txt", "README.md"])
+def test_what_is_put_or_edited_there_while_a_folder_is_written_stays(
+    tmp_path: Path, name: str
+) -> None:
+    out, ours = tmp_path / "out", lambda out: read_list(out) or None
+    for folder in (new_folder(out), replacing(out, "site", ours)):
+        with folder as new:
+            (new / "README.md").write_text("ours")
+            write_list(new)
+    with pytest.raises(UserError, match=name), replacing(out, "site", ours) as new:
+        (out / name).write_text("mine")
+    assert (out / name).read_text() == "mine"
 
 
 def test_what_a_person_has_put_there_stays_the_persons(folder: Path) -> None:
