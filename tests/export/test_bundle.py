@@ -461,6 +461,7 @@ def test_who_finds_a_folder_between_two_renames_leaves_it_to_its_writer(
 ) -> None:
     path, rename = tmp_path / "mine", Path.rename
     path.mkdir()
+    (path / "old.txt").write_text("old")
 
     def meanwhile(self: Path, target: Path) -> Path:
         renamed = rename(self, target)
