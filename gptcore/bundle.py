@@ -20,6 +20,7 @@ from gptcore.system.files import (
     check_links,
     file_sha256,
     hashes,
+    is_lfs_pointer,
     places,
     read_json,
     read_object,
@@ -238,6 +239,8 @@ def check_hash(folder: Path, name: str, facts: ModelFacts) -> None:
     path, expected = folder / name, facts.sha256[name]
     if file_sha256(path) == expected:
         return
+    if is_lfs_pointer(path):
+        raise UserError(f"{path} stands for a file of Git LFS: run `git lfs pull` there")
     if not holds_weights(name) and sha256_with_lf(path) == expected:
         raise UserError(
             f"{path} has other line ends than when it was exported, as git writes them on Windows: "
@@ -248,8 +251,8 @@ def check_hash(folder: Path, name: str, facts: ModelFacts) -> None:
 
 def check_listed(folder: Path, facts: ModelFacts) -> None:
     """Raise UserError if a file that is read whether it is listed or not is there and is not."""
-    places = folder, folder / SOURCE_TOKENIZER
-    read = [place / name for place in places for name in (FILE_NAME, FACTS_NAME)]
+    homes = folder, folder / SOURCE_TOKENIZER
+    read = [home / name for home in homes for name in (FILE_NAME, FACTS_NAME)]
     read += [data_file(folder / name) for name in facts.sha256 if name.endswith(".onnx")]
     for path in read:
         if path.is_file() and path.relative_to(folder).as_posix() not in facts.sha256:

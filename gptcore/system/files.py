@@ -20,6 +20,7 @@ from gptcore.checks import UserError
 
 SEAL = "seal"
 FILES = "files.json"  # lists the sha256 of what a folder was written with
+LFS_POINTER = b"version https://git-lfs"
 LOCK = "lock"  # in a run directory, held by the command that trains into it
 CHECKOUT = Path(__file__).parents[2]  # where training/ and export/ are, if they are here
 
@@ -159,6 +160,12 @@ def file_sha256(path: Path) -> str:
 def sha256_with_lf(path: Path) -> str:
     """Return what file_sha256 would return had git on Windows not made each line end CR LF."""
     return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
+
+
+def is_lfs_pointer(path: Path) -> bool:
+    """Return whether a file is what a clone without Git LFS has in place of a large one."""
+    with open(path, "rb") as file:
+        return file.read(len(LFS_POINTER)) == LFS_POINTER
 
 
 def places(folder: Path) -> list[str]:

@@ -145,6 +145,12 @@ def test_line_ends_that_git_changed_are_told_from_damage(folder: Path) -> None:
     check_model_folder(folder)
 
 
+def test_a_pointer_of_git_lfs_is_told_from_damage(folder: Path) -> None:
+    (folder / ONNX).write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    with pytest.raises(UserError, match=r"model\.onnx stands for a file .* `git lfs pull` there"):
+        load_bundle(folder)
+
+
 def test_git_leaves_the_bytes_of_model_folders_on_every_system() -> None:
     files = ["models/nano/tokenizer.json", "models/default/README.md", "app.py", "new.sh"]
     words = ["git", "check-attr", "text", "eol", "--", *files]
