@@ -18,13 +18,13 @@ from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import FORMAT, ModelFacts
 from gptcore.system.files import (
     check_links,
+    differs_in_line_ends,
     file_sha256,
     hashes,
     is_lfs_pointer,
     places,
     read_json,
     read_object,
-    sha256_with_lf,
     write_json,
 )
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, Tokenizer
@@ -241,10 +241,10 @@ def check_hash(folder: Path, name: str, facts: ModelFacts) -> None:
         return
     if is_lfs_pointer(path):
         raise UserError(f"{path} stands for a file of Git LFS: run `git lfs pull` there")
-    if not holds_weights(name) and sha256_with_lf(path) == expected:
+    if not holds_weights(name) and differs_in_line_ends(path, expected):
         raise UserError(
-            f"{path} has other line ends than when it was exported, as git writes them on Windows: "
-            f"clone it again with `git clone -c core.autocrlf=false`"
+            f"{path} has other line ends than were exported, as git changes them on Windows: "
+            f"clone it again with `git clone -c core.autocrlf=false`, or export it again"
         )
     raise UserError(f"{path} is damaged or changed (its sha256 differs): export it again")
 

@@ -12,12 +12,12 @@ from gptcore.checks import UserError
 from gptcore.facts import ModelFacts
 from gptcore.system.files import (
     FILES,
+    differs_in_line_ends,
     file_sha256,
     hashes,
     new_folder,
     places,
     read_object,
-    sha256_with_lf,
     write_json,
 )
 from gptcore.typed_json import read_as
@@ -47,7 +47,7 @@ def check_replaceable(out: Path, kind: str, ours: Ours) -> None:
                 f"{out} contains files of yours ({place.as_posix()}): choose another --out"
             )
         written = known.get(place.as_posix())
-        if written and file_sha256(path) != written != sha256_with_lf(path):
+        if written and file_sha256(path) != written and not differs_in_line_ends(path, written):
             raise UserError(
                 f"{path} was edited since this program wrote it: move it elsewhere, or choose "
                 f"another --out"

@@ -58,7 +58,7 @@ def write_kit(model: Path, out: Path) -> None:
         vectors, facts = make_vectors(kit), contract(kit, graphs)
         write_lines(folder / VECTORS, vectors)
         write_lines(folder / CONTRACT, facts)
-        (folder / PAGE).write_text(page(kit, facts, vectors), encoding="utf-8")
+        (folder / PAGE).write_text(page(kit, facts, vectors), encoding="utf-8", newline="\n")
         write_facts(folder, bundle.facts)
     print(f"wrote {out}; read {out / PAGE} first")
 
@@ -67,7 +67,7 @@ def leave_out_weights(card: Path) -> None:
     """Take out of the model card, which has the licences, what it says of the weights' own file."""
     if card.is_file():
         text = card.read_text(encoding="utf-8")
-        card.write_text(re.sub(WEIGHTS, "", text), encoding="utf-8")
+        card.write_text(re.sub(WEIGHTS, "", text), encoding="utf-8", newline="\n")
 
 
 def parts(out: Path) -> dict[str, str] | None:
@@ -101,7 +101,7 @@ def graphs_of(kit: Bundle) -> dict[str, str]:
 def write_lines(path: Path, values: dict[str, Any]) -> None:
     """Write one item of a list a line, in ASCII, so that no editor changes a character."""
     entries = [f"{json.dumps(key)}: {lines_of(value)}" for key, value in values.items()]
-    path.write_text("{\n" + ",\n".join(entries) + "\n}\n", encoding="ascii")
+    path.write_text("{\n" + ",\n".join(entries) + "\n}\n", encoding="ascii", newline="\n")
 
 
 def lines_of(value: Any) -> str:

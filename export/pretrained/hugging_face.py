@@ -136,7 +136,7 @@ def write_config(
         token["special"] = token["content"] in tokenizer.special
     tokens |= {"padding": None, "truncation": None}
     text = json.dumps(tokens, indent=1, ensure_ascii=False)
-    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+    (folder / "tokenizer.json").write_text(text, encoding="utf-8", newline="\n")
     if (source / SPECIAL).exists():
         shutil.copyfile(source / SPECIAL, folder / SPECIAL)
     template, _ = chat_template(source)

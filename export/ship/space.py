@@ -100,11 +100,11 @@ def write_space(
             command=command,
             hub=Hub(license_name) if license_name else read_hub(model),
         )
-        (folder / "README.md").write_text(text, encoding="utf-8")
-        (folder / "requirements.txt").write_text(requirements(), encoding="utf-8")
-        (folder / ".gitattributes").write_text(ATTRIBUTES, encoding="utf-8")
+        (folder / "README.md").write_text(text, encoding="utf-8", newline="\n")
+        (folder / "requirements.txt").write_text(requirements(), encoding="utf-8", newline="\n")
+        (folder / ".gitattributes").write_text(ATTRIBUTES, encoding="utf-8", newline="\n")
         if sdk == "docker":
-            (folder / "Dockerfile").write_text(DOCKERFILE, encoding="utf-8")
+            (folder / "Dockerfile").write_text(DOCKERFILE, encoding="utf-8", newline="\n")
         write_list(folder)
 
 

@@ -78,7 +78,7 @@ def build_site(bundle: Bundle, out: Path) -> None:
     check_model(bundle)
     with replacing(out, "site", parts) as folder:
         model = copy_files(bundle, folder, browser_files(bundle))
-        (folder / "README.md").write_text(card(bundle), encoding="utf-8")
+        (folder / "README.md").write_text(card(bundle), encoding="utf-8", newline="\n")
         write_json(folder / "manifest.webmanifest", manifest(bundle))
         facts = site_facts(bundle, model, folder)
         write_json(folder / SITE, facts)

@@ -123,14 +123,14 @@ def new_file(path: Path) -> Iterator[Path]:
 def write_whole(path: Path, text: str) -> None:
     """Replace a text file atomically."""
     with new_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a JSON file atomically."""
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     with new_file(path) as temporary:  # half a surrogate pair, which is no text, is escaped
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
 def check_links(folder: Path) -> None:
@@ -157,9 +157,11 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def sha256_with_lf(path: Path) -> str:
-    """Return what file_sha256 would return had git on Windows not made each line end CR LF."""
-    return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
+def differs_in_line_ends(path: Path, sha256: str) -> bool:
+    """Return whether a file has this hash with other line ends, which git changes on Windows."""
+    lines = path.read_bytes().replace(b"\r\n", b"\n")
+    ways = lines, lines.replace(b"\n", b"\r\n")
+    return sha256 in (hashlib.sha256(way).hexdigest() for way in ways)
 
 
 def is_lfs_pointer(path: Path) -> bool:

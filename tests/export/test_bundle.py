@@ -37,7 +37,7 @@ from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
 from gptcore.model import load_model
-from gptcore.system.files import flush_to_disk, new_folder
+from gptcore.system.files import file_sha256, flush_to_disk, new_folder
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, Tokenizer
 
 
@@ -143,6 +143,10 @@ def test_line_ends_that_git_changed_are_told_from_damage(folder: Path) -> None:
     with pytest.raises(UserError, match=rf"{path} has other line ends .*core\.autocrlf=false"):
         load_bundle(folder)
     check_model_folder(folder)
+    change_facts(folder, lambda facts: facts["sha256"].update({path.name: file_sha256(path)}))
+    path.write_bytes(path.read_bytes().replace(b"\r\n", b"\n"))  # as written on Windows before
+    with pytest.raises(UserError, match=rf"{path} has other line ends"):
+        load_bundle(folder)
 
 
 def test_a_pointer_of_git_lfs_is_told_from_damage(folder: Path) -> None:
