@@ -90,7 +90,8 @@ def run_pyinstaller(name: str, work: Path) -> None:
     words += [f"--add-data={source}{os.pathsep}{target}" for source, target in data]
     words += [f"--exclude-module={module}" for module in UNNEEDED]
     words += [f"--hidden-import={module}" for module in HIDDEN]
-    done = subprocess.run([*words, str(work / "start.py")], capture_output=True, text=True)
+    words += [str(work / "start.py")]
+    done = subprocess.run(words, capture_output=True, text=True, errors="replace")
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
         raise UserError(f"PyInstaller failed: {said[-1][-300:]}")

@@ -230,7 +230,9 @@ def npm_pack(name: str, version: str, integrity: str, folder: Path) -> Path:
             f"install Node.js"
         )
     words = [npm, "pack", f"{name}@{version}", "--silent", "--ignore-scripts"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        words, cwd=folder, capture_output=True, encoding="utf-8", errors="replace"
+    )
     archive = folder / (done.stdout.split() or ["no archive"])[-1]
     if done.returncode != 0 or not archive.is_file():
         said = " ".join((done.stderr or done.stdout).split())[-300:]

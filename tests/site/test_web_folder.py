@@ -87,7 +87,7 @@ def test_npm_is_needed_once_and_its_failure_is_told(
     assert "npm is not installed" in refused(main, "web", model_folder, "--out", tmp_path / "b")
     tools.mkdir()
     npm = tools / "npm"
-    npm.write_text("#!/bin/sh\necho no way >&2\nexit 1\n")
+    npm.write_text("#!/bin/sh\nprintf 'no way \\377\\n' >&2\nexit 1\n")
     npm.chmod(npm.stat().st_mode | stat.S_IXUSR)
     said = refused(main, "web", model_folder, "--out", tmp_path / "b")
     assert "npm could not fetch onnxruntime-web" in said and "no way" in said
