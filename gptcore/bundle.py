@@ -5,7 +5,7 @@
     (512, True)
 
 `gptcore.json` holds facts about the model and the sha256 of every other file. No file is read
-before its hash is compared, and the tokenizer must be listed, too.
+before its hash is compared, and the tokenizer must be listed, too. The card alone may be edited.
 """
 
 import dataclasses
