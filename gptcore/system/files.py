@@ -6,6 +6,7 @@
 {'steps': 3}
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -181,13 +182,16 @@ def hashes(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def flush_to_disk(path: Path) -> None:
-    """Flush a file or folder to the disk (on Windows folders are left out)."""
+    """Flush a file or folder to the disk; a folder is left out where that cannot be done."""
     if path.is_dir() and os.name == "nt":
         return
     # Windows alone asks for the right to write; a copied file may be read-only.
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:  # of a folder on some network drives
+        if not (path.is_dir() and error.errno == errno.EINVAL):
+            raise
     finally:
         os.close(descriptor)
 

@@ -1,8 +1,11 @@
 """The model folder: whatever is missing, damaged or changed is named before anything runs."""
 
+import errno
 import json
+import os
 import random
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -411,6 +414,19 @@ def test_a_new_folder_replaces_an_old_one_and_what_a_crash_left(tmp_path: Path) 
 
 def test_a_file_that_may_not_be_written_is_flushed() -> None:
     flush_to_disk(Path(sys.executable).resolve())  # not even root may write to what runs
+
+
+def test_a_network_drive_that_cannot_flush_folders_is_as_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", refusing)
+    with new_folder(tmp_path / "mine") as folder:
+        (folder / "new.txt").write_text("new")
+    assert (tmp_path / "mine" / "new.txt").exists()
 
 
 def test_a_persons_folders_beside_a_new_one_stay(tmp_path: Path) -> None:
