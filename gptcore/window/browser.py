@@ -119,7 +119,7 @@ def is_open(folder: Path) -> bool:
     if sys.platform == "win32":
         return (folder / "lockfile").exists()
     try:
-        os.kill(int(os.readlink(folder / LOCK).rpartition("-")[2]), 0)
+        os.kill(int((folder / LOCK).readlink().name.rpartition("-")[2]), 0)
     except (OSError, ValueError, OverflowError):  # no browser, or one that has died
         return False
     return True
