@@ -96,7 +96,7 @@ def config_json(file: GGUF, family: str) -> dict[str, Any]:
     if "token_embd.weight" not in file.places:
         raise UserError(f"{file.path} has no token_embd.weight: it is not a whole model")
     width, n_head = value("embedding_length", int), value("attention.head_count", int)
-    head_dim = value("attention.key_length", int, width // max(n_head, 1))
+    head_dim = value("attention.key_length", int, width // n_head)
     for key in ("rope.dimension_count", "attention.value_length"):
         if (found := value(key, int, head_dim)) != head_dim:
             raise UserError(
