@@ -88,7 +88,8 @@ def to_hugging_face(path: Path, folder: Path) -> None:
 def config_json(file: GGUF, family: str) -> dict[str, Any]:
     def value(key: str, kind: type, default: Any = None) -> Any:
         found = file.metadata.get(f"{family}.{key}", default)
-        if type(found) is not kind or not (found > 0):
+        is_above = isinstance(found, int | float) and found > 0
+        if type(found) is not kind or not is_above:
             told, wanted = shorten(repr(found)), "whole number" if kind is int else "float"
             raise UserError(f"{file.path}: {family}.{key}={told} is not a {wanted} above 0")
         return found

@@ -101,9 +101,9 @@ def check_attention(settings: dict[str, Any], size: int, path: Path) -> None:
         told = shorten(repr(kinds))
         raise UserError(f"{path}: layer_types={told} is not supported, only {FULL} is")
     uses, window = settings.get("use_sliding_window"), settings.get("sliding_window")
-    is_whole = type(window) is int and window >= 2
-    if (uses or WINDOW in kinds) and not (is_whole and window >= size):
-        remedy = f"choose --context {window} or less" if is_whole else "name another model"
+    most = window if type(window) is int and window >= 2 else 0
+    if (uses or WINDOW in kinds) and most < size:
+        remedy = f"choose --context {most} or less" if most else "name another model"
         raise UserError(
             f"{path}: use_sliding_window={uses!r} with sliding_window={shorten(repr(window))} is "
             f"not supported for a context of {size} tokens: {remedy}"
