@@ -5,7 +5,7 @@
     (512, True)
 
 `gptcore.json` holds facts about the model and the sha256 of every other file. No file is read
-before its hash is compared, and the tokenizer must be listed, too.
+before its hash is compared, and the tokenizer must be listed, too. The card alone may be edited.
 """
 
 import dataclasses
@@ -16,7 +16,16 @@ from pathlib import Path
 from gptcore.checks import UserError, nearest_beside
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import FORMAT, ModelFacts
-from gptcore.system.files import check_links, file_sha256, files_in, read_object, write_json
+from gptcore.system.files import (
+    check_links,
+    differs_in_line_ends,
+    file_sha256,
+    files_in,
+    hashes,
+    is_lfs_pointer,
+    read_object,
+    write_json,
+)
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, Tokenizer
 from gptcore.typed_json import as_json, check_format, read_as
 
@@ -37,6 +46,7 @@ SERVING = {
     "q8": "onnx/serving_int8.onnx",
     "q4": "onnx/serving_q4.onnx",
 }
+CARD = "README.md"  # its owner may edit it: nothing that runs the model reads it
 WEIGHTS = "model.safetensors"  # parameters for PyTorch, under Llama's names
 INDEX = "model.safetensors.index.json"  # in place of it if they are in several files
 # The weights that a training can go on from, the best first; a shipped folder has no fp32.
@@ -189,14 +199,17 @@ def say_if_large(folder: Path) -> None:
 
 
 def read_folder(folder: Path, with_weights: bool = True) -> ModelFacts:
-    """Read gptcore.json, then check that the files it lists are there, with the sha256 it names."""
+    """Read gptcore.json, then check that the files it lists are there, with the sha256 it names.
+
+    The card may differ: its owner edits it.
+    """
     facts = read_facts(folder)
     check_links(folder)
     check_listed(folder, facts)
     for name in facts.sha256:
         if not (folder / name).is_file():
             raise UserError(f"{folder / name} is missing: export the model again")
-        if with_weights or not holds_weights(name):
+        if name != CARD and (with_weights or not holds_weights(name)):
             check_hash(folder, name, facts)
     return facts
 
@@ -207,16 +220,23 @@ def holds_weights(name: str) -> bool:
 
 
 def check_hash(folder: Path, name: str, facts: ModelFacts) -> None:
-    if file_sha256(folder / name) != facts.sha256[name]:
+    path, expected = folder / name, facts.sha256[name]
+    if file_sha256(path) == expected:
+        return
+    if is_lfs_pointer(path):
+        raise UserError(f"{path} stands for a file of Git LFS: run `git lfs pull` there")
+    if not holds_weights(name) and differs_in_line_ends(path, expected):
         raise UserError(
-            f"{folder / name} is damaged or changed (its sha256 differs): export it again"
+            f"{path} has other line ends than were exported, as git changes them on Windows: "
+            f"clone it again with `git clone -c core.autocrlf=false`, or export it again"
         )
+    raise UserError(f"{path} is damaged or changed (its sha256 differs): export it again")
 
 
 def check_listed(folder: Path, facts: ModelFacts) -> None:
     """Raise UserError if a file that is read whether it is listed or not is there and is not."""
-    places = folder, folder / SOURCE_TOKENIZER
-    read = [place / name for place in places for name in (FILE_NAME, FACTS_NAME)]
+    homes = folder, folder / SOURCE_TOKENIZER
+    read = [home / name for home in homes for name in (FILE_NAME, FACTS_NAME)]
     read += [data_file(folder / name) for name in facts.sha256 if name.endswith(".onnx")]
     for path in read:
         if path.is_file() and path.relative_to(folder).as_posix() not in facts.sha256:
@@ -254,19 +274,19 @@ def read_facts(folder: Path) -> ModelFacts:
 
 def write_facts(folder: Path, facts: ModelFacts) -> None:
     """Write gptcore.json with the sha256 of every file in the folder; an export does this last."""
-    write_hashes(folder, facts, {*files_in(folder)} - {FACTS})
+    names = (name for name in files_in(folder) if Path(name).name != FACTS)
+    save_facts(folder, facts, hashes(folder, names))
 
 
 def add_files(folder: Path, names: Iterable[str]) -> None:
-    """Write gptcore.json with the sha256 of the files that it lists already, and of new ones.
+    """Add the sha256 of new files to gptcore.json.
 
     Files that a person has put there stay the person's: no export may delete them.
     """
     facts = read_facts(folder)
-    write_hashes(folder, facts, {*facts.sha256, *names})
+    save_facts(folder, facts, facts.sha256 | hashes(folder, names))
 
 
-def write_hashes(folder: Path, facts: ModelFacts, names: set[str]) -> None:
-    hashes = {name: file_sha256(folder / name) for name in sorted(names)}
-    facts = dataclasses.replace(facts, sha256=hashes, format=FORMAT)
+def save_facts(folder: Path, facts: ModelFacts, sha256: dict[str, str]) -> None:
+    facts = dataclasses.replace(facts, sha256=dict(sorted(sha256.items())), format=FORMAT)
     write_json(folder / FACTS, as_json(facts))

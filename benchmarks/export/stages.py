@@ -27,7 +27,7 @@ from export.folder.serving import write_serving_graphs
 from export.formats.hugging_face import transformers_config
 from export.formats.to_onnx import write_decoder
 from export.formats.weights import Weights, write_weights
-from export.pretrained.hugging_face import read_config
+from export.pretrained.config import read_config
 from export.verify.decoder import compare_graph, expect, load_reference
 from export.verify.hugging_face import CONFIG, check_config
 from export.verify.report import print_report

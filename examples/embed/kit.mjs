@@ -1,7 +1,7 @@
 // A model of an embedding kit, for Node and browsers: what CONTRACT.md says, with ONNX Runtime and
 // Hugging Face's tokenizers. Copy it together with tokens.mjs, which the static site uses, too.
 
-import { Tokens } from "../../export/site/tokens.mjs";
+import { stripped, Tokens } from "../../export/site/tokens.mjs";
 
 export class Kit {
   // `ort`: onnxruntime-node or onnxruntime-web. `read(name)` gives a file of the kit as JSON, and
@@ -33,7 +33,7 @@ export class Kit {
     const parts = [...(messages[0].role === "system" ? form.opening : form.opening_alone)];
     for (const { role, content } of messages) {
       const [before, after] = form[role];
-      parts.push(...before, form.trims ? content.trim() : content, ...after);
+      parts.push(...before, form.trims ? stripped(content) : content, ...after);
     }
     return this.join([...parts, ...form.reply]);
   }

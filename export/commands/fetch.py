@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 def check_supported(folder: Path, options: argparse.Namespace) -> None:
     """Raise UserError for an unsupported model, before its gigabytes are fetched."""
     with waiting("starting PyTorch"):
-        from export.pretrained.hugging_face import read_config
+        from export.pretrained.config import read_config
         from export.pretrained.tokenizer import read_tokenizer
 
     path = folder / "config.json"

@@ -174,7 +174,7 @@ def write_card(path: Path, facts: ModelFacts, hub: Hub) -> None:
         evaluation=evaluation_table(facts),
         **of_kind,
     )
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def found(worst: float | None) -> str:

@@ -3,22 +3,36 @@
 >>> check_replaceable(Path("no such folder"), "site", lambda out: None)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from gptcore.bundle import FACTS, read_facts
+from gptcore.bundle import CARD, FACTS, read_facts
 from gptcore.checks import UserError
 from gptcore.facts import ModelFacts
+from gptcore.system.files import (
+    FILES,
+    differs_in_line_ends,
+    file_sha256,
+    files_in,
+    hashes,
+    new_folder,
+    read_object,
+    write_json,
+)
+from gptcore.typed_json import read_as
 
 # Returns the paths that a folder of some kind consists of (files, and folders that are ours as a
-# whole), or None if the folder is of another kind.
-Ours = Callable[[Path], set[str] | None]
+# whole), or None if the folder is of another kind. With each file that its owner may edit comes the
+# sha256 that it was written with, with all others "".
+Ours = Callable[[Path], dict[str, str] | None]
 # What looking at a folder leaves in it, and a killed `python -m export inspect`.
 STRAY = {".DS_Store", "Thumbs.db", "desktop.ini", "inspect.onnx.tmp", "untrained.onnx.tmp"}
+CACHE = "__pycache__"  # which a Space that ran has in its folders
 
 
 def check_replaceable(out: Path, kind: str, ours: Ours) -> None:
-    """Raise UserError if `out` exists and contains anything that this program did not write."""
+    """Raise UserError if `out` exists and contains anything that this program did not write so."""
     if not out.exists():
         return
     known = ours(out)
@@ -26,12 +40,46 @@ def check_replaceable(out: Path, kind: str, ours: Ours) -> None:
         raise UserError(f"{out} exists and is not a {kind}: choose another --out")
     for path in sorted(out.rglob("*")):
         place = path.relative_to(out)
-        if not path.is_file() or path.name in STRAY:
+        if not path.is_file() or path.name in STRAY or CACHE in place.parts:
             continue
-        if not known & {p.as_posix() for p in (place, *place.parents)}:
+        if not known.keys() & {p.as_posix() for p in (place, *place.parents)}:
             raise UserError(
                 f"{out} contains files of yours ({place.as_posix()}): choose another --out"
             )
+        written = known.get(place.as_posix())
+        if written and file_sha256(path) != written and not differs_in_line_ends(path, written):
+            raise UserError(
+                f"{path} was edited since this program wrote it: move it elsewhere, or choose "
+                f"another --out"
+            )
+
+
+@contextmanager
+def replacing(out: Path, kind: str, ours: Ours) -> Iterator[Path]:
+    """Yield a new folder, which replaces `out` at the end; raises as `check_replaceable` does."""
+    check_replaceable(out, kind, ours)
+    with new_folder(out) as folder:
+        yield folder
+        check_replaceable(out, kind, ours)  # again: a person may have put something there since
+
+
+def write_list(folder: Path) -> None:
+    """Write files.json: by it a later export tells which files their owner has edited."""
+    write_json(folder / FILES, hashes(folder, files_in(folder)))
+
+
+def read_list(out: Path) -> dict[str, str]:
+    """Return the files that files.json lists, itself too, or nothing where it is missing.
+
+    Raises UserError if it is damaged.
+    """
+    path = out / FILES
+    if not path.is_file():
+        return {}
+    try:
+        return {FILES: "", **read_as(dict[str, str], read_object(path), str(path))}
+    except UserError as error:
+        raise UserError(f"{error}; delete {out} first, or choose another --out") from None
 
 
 def check_model_folder(out: Path, facts: ModelFacts | None = None) -> None:
@@ -44,14 +92,18 @@ def check_model_folder(out: Path, facts: ModelFacts | None = None) -> None:
         check_origin(out, read_facts(out), origin(facts))
 
 
-def listed(out: Path) -> set[str] | None:
-    """Return the files that a model folder lists; raises UserError if that list is damaged."""
+def listed(out: Path) -> dict[str, str] | None:
+    """Return the files that a model folder lists, of which its owner may edit the card.
+
+    Raises UserError if that list is damaged.
+    """
     if not (out / FACTS).is_file():
         return None
     try:
-        return {FACTS, *read_facts(out).sha256}
+        written = read_facts(out).sha256
     except UserError as error:
         raise UserError(f"{error}; delete {out} first, or choose another --out") from None
+    return dict.fromkeys((FACTS, *written), "") | {CARD: written.get(CARD, "")}
 
 
 def check_imported(out: Path, source: str) -> None:

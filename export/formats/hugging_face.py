@@ -84,7 +84,7 @@ def transformers_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
 
 
 def rope_parameters(config: ModelConfig) -> dict[str, Any]:
-    """Return rope_parameters; export.pretrained.hugging_face.read_rope does the inverse."""
+    """Return rope_parameters; export.pretrained.config.read_rope does the inverse."""
     base = {"rope_type": "default", "rope_theta": config.rope_theta}
     if config.position != "llama3_rotary":
         return base

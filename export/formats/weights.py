@@ -29,7 +29,7 @@ SHARD_BYTES = 2_000_000_000  # most bytes of a file, unless one tensor has more
 class Weights(Mapping[str, Tensor]):
     """The tensors of a folder by name, each read as fp32 when it is asked for.
 
-    Raises UserError if a file is missing or damaged.
+    Raises UserError if a file is missing or damaged, or a tensor of whole numbers.
     """
 
     def __init__(self, folder: Path):
@@ -38,9 +38,15 @@ class Weights(Mapping[str, Tensor]):
             self.files |= dict.fromkeys(self.names(path), path)
 
     def __getitem__(self, name: str) -> Tensor:
-        with safe_open(self.files[name], "pt") as file:
+        with safe_open(path := self.files[name], "pt") as file:
+            tensor = file.get_tensor(name)
+            if not tensor.is_floating_point():
+                raise UserError(
+                    f"{path}: {name} is of {tensor.dtype}, as in a quantised model, which is not "
+                    f"supported: name the model that it was made from"
+                )
             # A copy: the tensor that is read is a part of the file.
-            return file.get_tensor(name).to(torch.float32, copy=True)
+            return tensor.to(torch.float32, copy=True)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)

@@ -16,8 +16,8 @@ import torch
 from export.formats.weights import write_weights
 from export.gguf.file import GGUF, read_gguf
 from export.gguf.rotary import FACTORS, frequency_factors, in_halves
-from export.gguf.tokenizer import check_vocabulary, tokenizer_config, tokenizer_json
-from gptcore.checks import UserError
+from export.gguf.tokenizer import check_vocabulary, token_id, tokenizer_config, tokenizer_json
+from gptcore.checks import UserError, brief
 from gptcore.config import ModelConfig
 from gptcore.families import CLASSES
 from gptcore.system.files import write_json
@@ -40,8 +40,14 @@ SAMPLING = {"temperature": "temp", "repetition_penalty": "penalty_repeat"} | {
     name: name for name in ("top_k", "top_p", "min_p")
 }
 OTHERS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-# Settings that change what a model computes, unless they are "none".
-UNSUPPORTED = ("rope.scaling.type", "rope.scale_linear", "attention.sliding_window", "expert_count")
+# Settings that change what a model computes, unless they are one of these.
+UNSUPPORTED: dict[str, tuple] = {
+    "rope.scaling.type": ("none",),
+    "rope.scale_linear": (0.0, 1.0),
+    "attention.sliding_window": (0,),
+    "attention.causal": (True,),
+    "expert_count": (0,),
+}
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 
@@ -54,9 +60,9 @@ def to_hugging_face(path: Path, folder: Path) -> None:
             f"llama.cpp's `llama-gguf-split --merge FIRST-PART WHOLE.gguf`"
         )
     family = file.metadata.get("general.architecture")
-    if family not in CLASSES:
+    if not isinstance(family, str) or family not in CLASSES:
         raise UserError(
-            f"{path}: general.architecture={family!r} is not supported, only "
+            f"{path}: general.architecture={brief(family)} is not supported, only "
             f"{', '.join(CLASSES)} are"
         )
     config = config_json(file, family)
@@ -80,20 +86,22 @@ def to_hugging_face(path: Path, folder: Path) -> None:
 def config_json(file: GGUF, family: str) -> dict[str, Any]:
     def value(key: str, kind: type, default: Any = None) -> Any:
         found = file.metadata.get(f"{family}.{key}", default)
-        if type(found) is not kind:
-            raise UserError(f"{file.path}: {family}.{key}={found!r} is not of type {kind.__name__}")
+        is_above = isinstance(found, int | float) and found > 0
+        if type(found) is not kind or not is_above:
+            told, wanted = brief(found), "whole number" if kind is int else "float"
+            raise UserError(f"{file.path}: {family}.{key}={told} is not a {wanted} above 0")
         return found
 
     if "token_embd.weight" not in file.places:
         raise UserError(f"{file.path} has no token_embd.weight: it is not a whole model")
     width, n_head = value("embedding_length", int), value("attention.head_count", int)
-    head_dim = value("attention.key_length", int, width // max(n_head, 1))
-    turned = value("rope.dimension_count", int, head_dim)
-    if turned != head_dim:
-        raise UserError(
-            f"{file.path}: {family}.rope.dimension_count={turned} is not supported, only whole "
-            f"heads of {head_dim}"
-        )
+    head_dim = value("attention.key_length", int, width // n_head)
+    for key in ("rope.dimension_count", "attention.value_length"):
+        if (found := value(key, int, head_dim)) != head_dim:
+            raise UserError(
+                f"{file.path}: {family}.{key}={found} is not supported, only whole heads of "
+                f"{head_dim}"
+            )
     config = {
         "architectures": [CLASSES[family]],
         "model_type": family,
@@ -110,9 +118,13 @@ def config_json(file: GGUF, family: str) -> dict[str, Any]:
         "tie_word_embeddings": "output.weight" not in file.places,
         **token_ids(file),
     }
-    for key in (f"{family}.{name}" for name in UNSUPPORTED):
-        if file.metadata.get(key, "none") != "none":
-            raise UserError(f"{file.path}: {key}={file.metadata[key]!r} is not supported")
+    for name, neutral in UNSUPPORTED.items():
+        found = file.metadata.get(key := f"{family}.{name}", neutral[0])
+        if found not in neutral:
+            raise UserError(
+                f"{file.path}: {key}={brief(found)} is not supported, only "
+                f"{' or '.join(map(repr, neutral))} is"
+            )
     rope = {"rope_type": "default", "rope_theta": value("rope.freq_base", float, 10000.0)}
     if FACTORS in file.places:
         rope |= llama3_rope(file, rope["rope_theta"], head_dim)
@@ -140,15 +152,17 @@ def generation_config(file: GGUF) -> dict[str, Any]:
     """Return generation_config.json: the ids, and what the file recommends to sample with."""
     given = {key: file.metadata.get(f"general.sampling.{name}") for key, name in SAMPLING.items()}
     found = {key: value for key, value in given.items() if value is not None}
+    for key, value in found.items():
+        if type(value) not in (int, float):
+            told = brief(value)
+            raise UserError(f"{file.path}: general.sampling.{SAMPLING[key]}={told} is no number")
     return token_ids(file) | (found | {"do_sample": True} if found else {})
 
 
 def token_ids(file: GGUF) -> dict[str, Any]:
     """Return the ids of the tokens that begin, end and fill up a text, as far as they are named."""
-    ids = {
-        name: file.metadata.get(f"tokenizer.ggml.{name}_token_id")
-        for name in ("bos", "eos", "eot", "padding")
-    }
+    n = file.places["token_embd.weight"].shape[0]
+    ids = {name: token_id(file, name, n) for name in ("bos", "eos", "eot", "padding")}
     ends = [i for i in dict.fromkeys((ids["eos"], ids["eot"])) if i is not None]
     eos = ends if len(ends) > 1 else ids["eos"]
     found = {"bos_token_id": ids["bos"], "eos_token_id": eos, "pad_token_id": ids["padding"]}

@@ -4,14 +4,15 @@
 'BPE'
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 from gguf import TokenType
 
 from export.formats.pre_tokenizers import GPT2_LEVEL, NFC, PRE_TOKENIZERS
 from export.gguf.file import GGUF
-from gptcore.checks import UserError
+from gptcore.checks import UserError, brief
 
+T = TypeVar("T")
 ADDED = (TokenType.CONTROL, TokenType.USER_DEFINED)
 USED = (TokenType.NORMAL, *ADDED)  # those of other types fill up ids
 NORMALISERS = {"qwen2": NFC}  # which llama.cpp does not do, but Qwen's own tokenizer
@@ -28,17 +29,26 @@ def listed(file: GGUF, key: str, kind: type) -> list:
     return found
 
 
+def optional(file: GGUF, name: str, kind: type[T]) -> T | None:
+    """Return a value if the metadata have it; raises UserError if it is of another type."""
+    found = file.metadata.get(name)
+    if found is not None and type(found) is not kind:
+        told = brief(found)
+        raise UserError(f"{file.path}: {name}={told} is not of type {kind.__name__}")
+    return found
+
+
 def check_vocabulary(file: GGUF, vocab_size: int) -> None:
     """Raise UserError unless the tokenizer is a supported one with as many tokens as the model."""
     model, pre = (file.metadata.get(f"tokenizer.ggml.{key}") for key in ("model", "pre"))
     if model != "gpt2":
         raise UserError(
-            f"{file.path}: tokenizer.ggml.model={model!r} is not supported, only 'gpt2' "
-            f"(byte-level BPE) is"
+            f"{file.path}: tokenizer.ggml.model={brief(model)} is not supported, only "
+            f"'gpt2' (byte-level BPE) is"
         )
-    if pre not in PRE_TOKENIZERS:
+    if not isinstance(pre, str) or pre not in PRE_TOKENIZERS:
         raise UserError(
-            f"{file.path}: tokenizer.ggml.pre={pre!r} is not supported, only "
+            f"{file.path}: tokenizer.ggml.pre={brief(pre)} is not supported, only "
             f"{', '.join(PRE_TOKENIZERS)} are"
         )
     tokens, types = listed(file, "tokens", str), listed(file, "token_type", int)
@@ -90,8 +100,10 @@ def tokenizer_json(file: GGUF) -> dict[str, Any]:
 def opening(file: GGUF, tokens: list[str]) -> dict[str, Any] | None:
     """Return what puts the token of the beginning before each text, if the model wants it."""
     bos = name_of(file, "bos", tokens)
-    begins = file.metadata["tokenizer.ggml.pre"] in BEGINS
-    if not file.metadata.get("tokenizer.ggml.add_bos_token", begins) or bos is None:
+    begins = optional(file, "tokenizer.ggml.add_bos_token", bool)
+    if begins is None:
+        begins = file.metadata["tokenizer.ggml.pre"] in BEGINS
+    if not begins or bos is None:
         return None
     first = {"SpecialToken": {"id": bos, "type_id": 0}}
     text = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
@@ -108,7 +120,7 @@ def tokenizer_config(file: GGUF) -> dict[str, Any]:
     tokens = listed(file, "tokens", str)
     keys = (("bos", "bos"), ("eos", "eos"), ("pad", "padding"), ("unk", "unknown"))
     names = {f"{ours}_token": name_of(file, key, tokens) for ours, key in keys}
-    template = file.metadata.get("tokenizer.chat_template")
+    template = optional(file, "tokenizer.chat_template", str)
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **{key: name for key, name in names.items() if name is not None},
@@ -118,9 +130,13 @@ def tokenizer_config(file: GGUF) -> dict[str, Any]:
 
 def name_of(file: GGUF, key: str, tokens: list[str]) -> str | None:
     """Return the token that the metadata name by its id; raises UserError if there is none."""
-    i = file.metadata.get(f"tokenizer.ggml.{key}_token_id")
-    if i is None:
-        return None
-    if type(i) is not int or not (0 <= i < len(tokens)):
-        raise UserError(f"{file.path}: tokenizer.ggml.{key}_token_id={i!r} is no token's id")
-    return tokens[i]
+    i = token_id(file, key, len(tokens))
+    return None if i is None else tokens[i]
+
+
+def token_id(file: GGUF, key: str, n: int) -> int | None:
+    """Return the id that the metadata name, if they do; raises UserError if no token has it."""
+    i = file.metadata.get(name := f"tokenizer.ggml.{key}_token_id")
+    if i is not None and (type(i) is not int or not (0 <= i < n)):
+        raise UserError(f"{file.path}: {name}={brief(i)} is no token's id")
+    return i

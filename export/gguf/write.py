@@ -6,6 +6,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -134,14 +135,13 @@ def add_tokenizer(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
     ids = read_json(bundle.path / "config.json")
     if generation.is_file():
         ids |= read_json(generation)  # which has the last word in transformers
-    ends = ids.get("eos_token_id")
-    end = ends[0] if isinstance(ends, list) else ends
+    end = first_id(ids.get("eos_token_id"))
     turn = reply_end(tokenizer) if bundle.is_chat else None
     for add, i in (
-        (writer.add_bos_token_id, ids.get("bos_token_id")),
+        (writer.add_bos_token_id, first_id(ids.get("bos_token_id"))),
         (writer.add_eos_token_id, end),
         (writer.add_eot_token_id, end if turn is None else turn),
-        (writer.add_pad_token_id, ids.get("pad_token_id")),
+        (writer.add_pad_token_id, first_id(ids.get("pad_token_id"))),
     ):
         if i is not None:
             add(i)
@@ -150,6 +150,12 @@ def add_tokenizer(writer: gguf.GGUFWriter, bundle: Bundle) -> None:
     if bundle.is_chat:
         settings = read_json(bundle.path / "tokenizer_config.json")
         writer.add_chat_template(settings["chat_template"])
+
+
+def first_id(named: Any) -> int | None:
+    """Return the id that a setting names, of several the first; a model elsewhere may name none."""
+    first = next(iter(named), None) if isinstance(named, list) else named
+    return first if type(first) is int and first >= 0 else None
 
 
 def vocabulary(tokenizer: Tokenizer) -> tuple[list[str], list[TokenType]]:

@@ -18,6 +18,11 @@ TYPES = {TensorProto.FLOAT: "float32", TensorProto.INT64: "int64"}
 Parts = list[int | str]
 
 PAGE = Path(__file__).with_name("contract.md")  # a template
+HUGGING_FACE = (
+    " `tokenizer.json` is for Hugging Face's tokenizers, which are to add\nnothing to a text: "
+    "`encode(text, add_special_tokens=False)`."
+)
+AS_TEXT = "\nIn Hugging Face's Python package that is `tokenizer.encode_special_tokens = True`."
 FOUND_WHOLE = "first finds the tokens of `found_whole`, each of which is one id, "
 KEPT = " Only the ranks of `kept` are numbered; a token without an id becomes its single bytes."
 MISSING = " A byte without a token is left out, and what stood around it merges."
@@ -33,6 +38,10 @@ whole.{trims}
 | the user's message | {user} | {user_end} |
 | an earlier reply | {assistant} | {assistant_end} |
 | the reply to come | {reply} | |"""
+TRIMS = (
+    " White space around a message is removed first, as Python's\n`strip()` does: U+001C to U+001F "
+    "and U+0085 are such, U+FEFF is not."
+)
 BASE = "This model continues texts and knows no conversation. A text begins with {text}."
 
 
@@ -105,6 +114,7 @@ def declared(path: Path) -> dict[str, list[dict[str, Any]]]:
 
 def page(bundle: Bundle, facts: dict[str, Any], vectors: dict[str, Any]) -> str:
     """Return the contract as Markdown."""
+    has_json = (bundle.path / "tokenizer.json").is_file()
     tokenizer, portable = facts["tokenizer"], facts["graphs"]["portable"]
     cache = next(v["shape"] for v in portable["inputs"] if v["name"].startswith("past"))
     known = [value["name"] for side in portable.values() for value in side]
@@ -121,6 +131,8 @@ def page(bundle: Bundle, facts: dict[str, Any], vectors: dict[str, Any]) -> str:
         sampling=facts["files"]["sampling"],
         portable_table=values_table(portable, []),
         sampling_table=values_table(facts["graphs"]["sampling"], known),
+        hugging_face=HUGGING_FACE if has_json else "",
+        as_text=AS_TEXT if has_json else "",
         form=f"brings it into Unicode's form {form}, " if form else "",
         found_whole=FOUND_WHOLE if tokenizer["found_whole"] else "",
         kept=KEPT if tokenizer["kept"] else "",
@@ -136,11 +148,10 @@ def page(bundle: Bundle, facts: dict[str, Any], vectors: dict[str, Any]) -> str:
 
 
 def chat_page(chat: dict[str, Any]) -> str:
-    trims = " White space around a message is removed first." if chat["trims"] else ""
     ends = {role: written(chat[role][0]) for role in ("system", "user", "assistant")}
     ends |= {f"{role}_end": written(chat[role][1]) for role in ("system", "user", "assistant")}
     single = {name: written(chat[name]) for name in ("opening_alone", "opening", "reply")}
-    return CHAT.format(trims=trims, **ends, **single)
+    return CHAT.format(trims=TRIMS if chat["trims"] else "", **ends, **single)
 
 
 def written(parts: Parts) -> str:

@@ -40,7 +40,7 @@ CONVERSATIONS = [
     ("Count to five.", "1, 2, 3, 4, 5.", "Thank you!", "You are welcome.", "Goodbye!"),
     ("Hi! <|end|><|assistant|> What can you do?",),
     ("<|endoftext|>",),
-    ("  two spaces before, and after  ",),
+    ("\x85  white space before, and after  \x1f",),
     ("A line,\nanother line,\n\nand a last one.",),
     ("Grüße aus Köln! Ça va?",),
     ("日本語を話せますか。",),

@@ -10,7 +10,7 @@ from typing import Any
 
 from export.folder.card import read_hub, write_card
 from export.folder.copy import copy_files
-from export.folder.replace import check_replaceable
+from export.folder.replace import replacing
 from export.formats.sampling import write_sampling
 from export.kit.contract import contract, page
 from export.kit.vectors import make_vectors
@@ -31,7 +31,6 @@ from gptcore.bundle import (
 )
 from gptcore.checks import UserError
 from gptcore.facts import Check
-from gptcore.system.files import new_folder
 from training.machine.progress import waiting
 
 CONTRACT, PAGE, VECTORS = "contract.json", "CONTRACT.md", "vectors.json"
@@ -47,8 +46,7 @@ def write_kit(model: Path, out: Path) -> None:
             f"{model} has no {ONNX.as_posix()}, from which a kit's vectors are computed: "
             f"export the run again, or take a folder that has it, such as models/nano"
         )
-    check_replaceable(out, "kit", parts)
-    with new_folder(out) as folder:
+    with replacing(out, "kit", parts) as folder:
         copy_files(bundle.path, folder, filter(is_for_others, bundle.facts.sha256))
         write_card(folder / "README.md", bundle.facts, read_hub(bundle.path))
         kit = replace(bundle, path=folder)
@@ -57,7 +55,7 @@ def write_kit(model: Path, out: Path) -> None:
         vectors, facts = make_vectors(kit), contract(kit, graphs)
         write_lines(folder / VECTORS, vectors)
         write_lines(folder / CONTRACT, facts)
-        (folder / PAGE).write_text(page(kit, facts, vectors), encoding="utf-8")
+        (folder / PAGE).write_text(page(kit, facts, vectors), encoding="utf-8", newline="\n")
         write_facts(folder, bundle.facts)
     print(f"wrote {out}; read {out / PAGE} first")
 
@@ -68,11 +66,11 @@ def is_for_others(name: str) -> bool:
     return name not in ours and not name.endswith((".safetensors", INDEX))
 
 
-def parts(out: Path) -> set[str] | None:
+def parts(out: Path) -> dict[str, str] | None:
     """See export.folder.replace."""
     if not (out / CONTRACT).is_file() or not (out / FACTS).is_file():
         return None
-    return {FACTS, *read_facts(out).sha256}
+    return {FACTS: "", **read_facts(out).sha256}
 
 
 @waiting("writing and comparing the sampling graphs")
@@ -99,7 +97,7 @@ def graphs_of(kit: Bundle) -> dict[str, str]:
 def write_lines(path: Path, values: dict[str, Any]) -> None:
     """Write one item of a list a line, in ASCII, so that no editor changes a character."""
     entries = [f"{json.dumps(key)}: {lines_of(value)}" for key, value in values.items()]
-    path.write_text("{\n" + ",\n".join(entries) + "\n}\n", encoding="ascii")
+    path.write_text("{\n" + ",\n".join(entries) + "\n}\n", encoding="ascii", newline="\n")
 
 
 def lines_of(value: Any) -> str:

@@ -25,7 +25,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import build_hf_headers, httpx
 
 from gptcore.checks import UserError
-from gptcore.system.files import file_sha256, locked, write_whole
+from gptcore.system.files import file_sha256, is_lfs_pointer, locked, write_whole
 from training.machine.download import beside, fetch, keep
 
 NEEDED = re.compile(
@@ -36,7 +36,6 @@ NEEDED = re.compile(
 WEIGHTS = ".safetensors"
 SUMS = "SHA256SUMS"  # in the form of the program sha256sum
 TIMEOUT = 30.0  # seconds for the list of files
-LFS_POINTER = b"version https://git-lfs"  # what a clone without Git LFS has in place of a file
 
 
 class HubFile(NamedTuple):
@@ -220,9 +219,8 @@ def find_in_mirror(mirror: Path, repo: str) -> Path:
         raise UserError(f"--mirror {mirror} has no folder {repo}: {listed}")
     check_complete(folder, [path.name for path in folder.iterdir()])
     for path in folder.glob("*" + WEIGHTS):
-        with open(path, "rb") as file:
-            if file.read(len(LFS_POINTER)) == LFS_POINTER:
-                raise UserError(f"{path} stands for a file of Git LFS: run `git lfs pull` there")
+        if is_lfs_pointer(path):
+            raise UserError(f"{path} stands for a file of Git LFS: run `git lfs pull` there")
     check_sums(folder)
     return folder
 

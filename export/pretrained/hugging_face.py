@@ -7,7 +7,6 @@ own, which must give the same ids.
 import json
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from export.folder.write import Smaller, Target, write_graph_and_weights, write_
 from export.formats.hugging_face import genai_config, recommended_sampling
 from export.formats.pre_tokenizers import explicit
 from export.formats.weights import Weights
+from export.pretrained.config import read_config
 from export.pretrained.tokenizer import (
     chat_template,
     generation_settings,
@@ -27,16 +27,15 @@ from export.pretrained.tokenizer import (
 )
 from export.verify.decoder import verify
 from gptcore.bundle import Bundle
-from gptcore.checks import UserError, check_type
+from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.facts import Check, Imported, ModelFacts
-from gptcore.families import FAMILIES, family
+from gptcore.families import family
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import model_of
 from gptcore.nn.llama import from_llama, to_llama
 from gptcore.system.files import check_links, write_json
 from gptcore.text.tokenizer import Tokenizer
-from gptcore.typed_json import read_as
 from training.data.corpus import document_ids, document_text, read_documents
 from training.dialogues.generator import dialogues
 from training.formats.places import find_files
@@ -46,14 +45,6 @@ N_MEASURED = 60  # number of documents for the measurements
 LEAST_MEASURED = 4096  # tokens of them, however large the model is
 N_FITTED = 16_384  # tokens that 4 bits are fitted to, about
 SPECIAL = "special_tokens_map.json"
-SUPPORTED = {  # keys of config.json, and the values that gptcore's Llama supports
-    "model_type": tuple(FAMILIES),
-    "use_sliding_window": (False, None),
-    "hidden_act": ("silu",),
-    "attention_bias": (False, None),
-    "mlp_bias": (False, None),
-    "quantization_config": (None,),
-}
 
 
 def export_pretrained(
@@ -115,99 +106,6 @@ OWN = "the project's own dialogues"
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
-# What a family's class of transformers takes for a key that config.json leaves out.
-DEFAULTS = {"qwen3": {"head_dim": 128}}
-
-
-@dataclass(frozen=True)
-class LlamaShape:
-    """The keys of a Llama's config.json that define its shape."""
-
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    max_position_embeddings: int
-    rms_norm_eps: float
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
-    tie_word_embeddings: bool = False
-
-
-def read_config(settings: dict[str, Any], path: Path, context: int | None) -> ModelConfig:
-    """Convert config.json to a ModelConfig; raises UserError naming an unsupported key."""
-    for key, known in SUPPORTED.items():
-        value = settings.get(key, known[0])
-        if value not in known:
-            raise UserError(
-                f"{path}: {key}={value!r} is not supported, only {' or '.join(map(repr, known))} is"
-            )
-    name = settings.get("model_type", "llama")
-    given = DEFAULTS.get(name, {}) | settings
-    names = {field.name for field in fields(LlamaShape)}
-    shape = read_as(LlamaShape, {k: v for k, v in given.items() if k in names}, str(path))
-    longest = shape.max_position_embeddings
-    if context is not None and not (2 <= context <= longest):
-        raise UserError(
-            f"--context {context} is out of range: choose 2 to {longest}, which is "
-            f"max_position_embeddings of {path}"
-        )
-    n_head = shape.num_attention_heads
-    is_usual = shape.head_dim is None or shape.head_dim * n_head == shape.hidden_size
-    family: dict[str, Any] = FAMILIES[name]
-    try:
-        config = ModelConfig(
-            vocab_size=shape.vocab_size,
-            block_size=context or longest,
-            n_layer=shape.num_hidden_layers,
-            n_head=n_head,
-            n_kv_head=shape.num_key_value_heads or n_head,
-            n_embd=shape.hidden_size,
-            n_inner=shape.intermediate_size,
-            norm_eps=shape.rms_norm_eps,
-            head_size=0 if is_usual else shape.head_dim,
-            tied_embeddings=shape.tie_word_embeddings,
-            **family,
-            **read_rope(settings),
-        )
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    return config
-
-
-def read_rope(settings: dict[str, Any]) -> dict[str, Any]:
-    """Read the rotary positions: `rope_parameters` of today, or the older `rope_scaling`.
-
-    Where both are given, transformers takes the older one, with today's theta.
-    """
-    numbers = {"rope_theta": settings.get("rope_theta", 10000.0)}
-    rope: dict[str, Any] = {}
-    for key in ("rope_parameters", "rope_scaling"):
-        if given := settings.get(key):
-            check_type(key, given, dict)
-            numbers, rope = numbers | given, given
-
-    def number(key: str) -> float:
-        check_type(key, numbers.get(key), float)
-        return float(numbers[key])
-
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    theta = number("rope_theta")
-    if kind == "default":
-        return {"position": "rotary", "rope_theta": theta}
-    if kind != "llama3":
-        raise UserError(f"rope_type={kind!r} is not supported, only default and llama3")
-    return {
-        "position": "llama3_rotary",
-        "rope_theta": theta,
-        "rope_factor": number("factor"),
-        "rope_slow": number("low_freq_factor"),
-        "rope_fast": number("high_freq_factor"),
-        "rope_context": round(number("original_max_position_embeddings")),
-    }
-
-
 def read_weights(source: Path, needed: set[str]) -> Weights:
     """Return the weights, which are not yet read; raises UserError if others are needed."""
     tensors = Weights(source)
@@ -237,7 +135,7 @@ def write_config(
         token["special"] = token["content"] in tokenizer.special
     tokens |= {"padding": None, "truncation": None}
     text = json.dumps(tokens, indent=1, ensure_ascii=False)
-    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+    (folder / "tokenizer.json").write_text(text, encoding="utf-8", newline="\n")
     if (source / SPECIAL).exists():
         shutil.copyfile(source / SPECIAL, folder / SPECIAL)
     template, _ = chat_template(source)

@@ -16,14 +16,13 @@ from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
-from export.folder.replace import check_replaceable
+from export.folder.replace import read_list, replacing, write_list
 from export.ship.space import copy_model
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError
 from gptcore.page.shell import VIEW
-from gptcore.system.files import new_folder, read_json, write_json
 from gptcore.system.wording import word
-from gptcore.window.application import FILES, ICON, MODEL, hashes
+from gptcore.window.application import ICON, MODEL
 
 INSTALL = "pip install 'pyinstaller>=6.16,<7'"
 START = "import sys\nfrom gptcore.window.application import main\nsys.exit(main())\n"
@@ -52,16 +51,16 @@ def build_application(bundle: Bundle, out: Path) -> None:
     """Write the folder `out`; raises UserError if PyInstaller is missing or fails."""
     if find_spec("PyInstaller") is None:
         raise UserError(f"PyInstaller is missing, which makes the application: {INSTALL}")
-    check_replaceable(out, "application folder", parts)
     name = application_name(bundle)
-    with tempfile.TemporaryDirectory() as temporary, new_folder(out) as folder:
+    replaced = replacing(out, "application folder", parts)
+    with tempfile.TemporaryDirectory() as temporary, replaced as folder:
         work = Path(temporary)
         copy_model(bundle, work / "model")
         run_pyinstaller(name, work)
         strip_python(work / "dist" / name)
         shutil.copytree(work / "dist" / name, folder, dirs_exist_ok=True, symlinks=True)
         shutil.copyfile(VIEW / "looks" / "icon-512.png", folder / ICON)
-        write_json(folder / FILES, hashes(folder))
+        write_list(folder)
         sizes = sizes_by_package(folder)
     print("\n".join(f"{size / 1e6:6.1f} MB  {part}" for part, size in sizes.most_common(8)))
     print(f"wrote {out} ({sizes.total() / 1e6:.0f} MB); next: {word(out / name)}")
@@ -72,12 +71,9 @@ def application_name(bundle: Bundle) -> str:
     return re.sub(r"[^a-z0-9]+", "-", bundle.name.lower()).strip("-") or "chat"
 
 
-def parts(out: Path) -> set[str] | None:
+def parts(out: Path) -> dict[str, str] | None:
     """See export.folder.replace."""
-    try:
-        return {FILES, *read_json(out / FILES)}
-    except (OSError, ValueError, TypeError):
-        return None
+    return (read_list(out) or None) if (out / ICON).is_file() else None
 
 
 def run_pyinstaller(name: str, work: Path) -> None:
@@ -94,7 +90,8 @@ def run_pyinstaller(name: str, work: Path) -> None:
     words += [f"--add-data={source}{os.pathsep}{target}" for source, target in data]
     words += [f"--exclude-module={module}" for module in UNNEEDED]
     words += [f"--hidden-import={module}" for module in HIDDEN]
-    done = subprocess.run([*words, str(work / "start.py")], capture_output=True, text=True)
+    words += [str(work / "start.py")]
+    done = subprocess.run(words, capture_output=True, text=True, errors="replace")
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
         raise UserError(f"PyInstaller failed: {said[-1][-300:]}")

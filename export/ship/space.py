@@ -14,9 +14,8 @@ from pathlib import Path
 
 from export.folder.card import Hub, read_hub
 from export.folder.copy import copy_files
-from export.folder.replace import check_replaceable
+from export.folder.replace import read_list, replacing, write_list
 from gptcore.bundle import FACTS, Bundle, load_bundle, load_translation_bundle, write_facts
-from gptcore.system.files import new_folder
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME
 
 ROOT = Path(__file__).parent.parent.parent
@@ -36,8 +35,8 @@ license: {hub.license}
 
 {parameters:,} parameters, run by ONNX Runtime. `{command}`
 starts the same page on any machine. On a Space with a GPU of its own, write
-`onnxruntime-gpu[cuda,cudnn]` in `requirements.txt`, for CUDA's libraries, and again when
-`python -m export space` has written this folder anew.
+`onnxruntime-gpu[cuda,cudnn]` in `requirements.txt`, for CUDA's libraries. `python -m export space`
+replaces no folder with a file that you edited: choose another --out, and write it there again.
 """
 PORT = 7860  # the one that the Hub expects
 # What README.md tells the Hub of each kind, and the command that starts it elsewhere.
@@ -64,7 +63,15 @@ ENV HOME=/home/user HF_HOME=/home/user/.cache/huggingface
 EXPOSE {PORT}
 CMD ["python", "app.py", "--host", "0.0.0.0", "--port", "{PORT}"]
 """
-ATTRIBUTES = "*.onnx* filter=lfs diff=lfs merge=lfs -text\n"  # the Hub requires LFS for large files
+ATTRIBUTES = """\
+models/** -text
+*.onnx* filter=lfs diff=lfs merge=lfs -text
+"""  # git on Windows changes no byte of them; the Hub requires LFS for large files
+# What a Space consists of that was written before it listed its files.
+UNLISTED = (
+    *("app.py", "LICENSE", "README.md", "requirements.txt", ".gitattributes", "Dockerfile"),
+    *("gptcore", MODEL.as_posix(), TRANSLATOR.as_posix()),
+)
 
 
 def write_space(
@@ -77,8 +84,7 @@ def write_space(
     """Write the page, the torch-free core, and the files of the models that the page reads."""
     bundle = load_bundle(model)
     translation = load_translation_bundle(translator) if translator else None
-    check_replaceable(out, "Space", parts)
-    with new_folder(out) as folder:
+    with replacing(out, "Space", parts) as folder:
         copy_files(ROOT, folder, ("app.py", "LICENSE"))
         unneeded = shutil.ignore_patterns("nn", "__pycache__")
         shutil.copytree(ROOT / "gptcore", folder / "gptcore", ignore=unneeded)
@@ -94,19 +100,19 @@ def write_space(
             command=command,
             hub=Hub(license_name) if license_name else read_hub(model),
         )
-        (folder / "README.md").write_text(text, encoding="utf-8")
-        (folder / "requirements.txt").write_text(requirements(), encoding="utf-8")
-        (folder / ".gitattributes").write_text(ATTRIBUTES, encoding="utf-8")
+        (folder / "README.md").write_text(text, encoding="utf-8", newline="\n")
+        (folder / "requirements.txt").write_text(requirements(), encoding="utf-8", newline="\n")
+        (folder / ".gitattributes").write_text(ATTRIBUTES, encoding="utf-8", newline="\n")
         if sdk == "docker":
-            (folder / "Dockerfile").write_text(DOCKERFILE, encoding="utf-8")
+            (folder / "Dockerfile").write_text(DOCKERFILE, encoding="utf-8", newline="\n")
+        write_list(folder)
 
 
-def parts(out: Path) -> set[str] | None:
+def parts(out: Path) -> dict[str, str] | None:
     """See export.folder.replace."""
     if not (out / MODEL / FACTS).is_file():
         return None
-    files = {"app.py", "LICENSE", "README.md", "requirements.txt", ".gitattributes", "Dockerfile"}
-    return files | {"gptcore", *map(Path.as_posix, (MODEL, TRANSLATOR))}
+    return read_list(out) or dict.fromkeys(UNLISTED, "")
 
 
 def copy_model(bundle: Bundle, folder: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from export.folder.card import read_hub
 from export.folder.copy import copy_files
-from export.folder.replace import check_replaceable
+from export.folder.replace import read_list, replacing, write_list
 from export.runtimes.environments import NPM
 from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file, graph_bytes
 from gptcore.checks import UserError
@@ -84,13 +84,13 @@ python -m http.server --directory path/to/this/folder
 def build_site(bundle: Bundle, out: Path) -> None:
     """Write the site of a model; if that fails, `out` is unchanged."""
     check_model(bundle)
-    check_replaceable(out, "site", parts)
-    with new_folder(out) as folder:
+    with replacing(out, "site", parts) as folder:
         model = copy_page(bundle, folder, browser_files(bundle))
-        (folder / "README.md").write_text(card(bundle), encoding="utf-8")
+        (folder / "README.md").write_text(card(bundle), encoding="utf-8", newline="\n")
         write_json(folder / "manifest.webmanifest", manifest(bundle))
         facts = site_facts(bundle, model, folder)
         write_json(folder / SITE, facts)
+        write_list(folder)
     if "int8" not in bundle.variants:
         print(without_int8(bundle))
     size = sum(facts["files"].values()) / 1e6
@@ -145,10 +145,11 @@ def browser_files(bundle: Bundle) -> list[str]:
     return [f for f in files if f in listed and data_file(Path(f)).as_posix() not in listed]
 
 
-def parts(out: Path) -> set[str] | None:
+def parts(out: Path) -> dict[str, str] | None:
     """See export.folder.replace."""
     try:
-        return {SITE, *read_json(out / SITE)["files"]}
+        known = read_json(out / SITE)["files"]
+        return read_list(out) or dict.fromkeys((SITE, *known), "")
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -233,7 +234,9 @@ def npm_pack(name: str, version: str, integrity: str, folder: Path) -> Path:
             f"install Node.js"
         )
     words = [npm, "pack", f"{name}@{version}", "--silent", "--ignore-scripts"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        words, cwd=folder, capture_output=True, encoding="utf-8", errors="replace"
+    )
     archive = folder / (done.stdout.split() or ["no archive"])[-1]
     if done.returncode != 0 or not archive.is_file():
         said = " ".join((done.stderr or done.stdout).split())[-300:]

@@ -2,12 +2,10 @@
 // built from ids, never by parsing rendered text, so no typed text can become a special token.
 
 import { Told } from "./files.js";
+import { stripped } from "./tokens.mjs";
 
 const MOST_REPLIES = 200; // that are remembered; no conversation in the context has as many
 const NEAR = 64; // ids before a reply that tell its conversation, as in gptcore/engine/replies.py
-// What Python's strip() keeps: trim() would also keep U+001C to U+001F and U+0085, but not U+FEFF.
-const INK = "(?:[^\\s\\x1c-\\x1f\\x85]|\\ufeff)";
-const STRIPPED = new RegExp(`${INK}(?:[^]*${INK})?`);
 
 export class Prompts {
   // `site`: {block_size, chat_format, max_token_bytes}.
@@ -108,7 +106,7 @@ export class Prompts {
     for (const { role, content } of messages) {
       const [before, after] = form[role];
       write(before);
-      const text = form.trims ? (content.match(STRIPPED)?.[0] ?? "") : content;
+      const text = form.trims ? stripped(content) : content;
       const known = role === "assistant" && this.known([...ids.slice(-NEAR), ...this.tokens.encode(words)], text);
       if (known) add(known);
       else words += text;

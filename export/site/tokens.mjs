@@ -57,3 +57,10 @@ for (let byte = 0, next = 256; byte < 256; byte += 1) {
   BYTES.set(String.fromCodePoint(isVisible ? byte : next), byte);
   if (!isVisible) next += 1;
 }
+
+// What Python's strip() keeps: trim() would also keep U+001C to U+001F and U+0085, but not U+FEFF.
+const INK = "(?:[^\\s\\x1c-\\x1f\\x85]|\\ufeff)";
+const STRIPPED = new RegExp(`${INK}(?:[^]*${INK})?`);
+
+// Returns a message without the white space around it, for a format that trims.
+export const stripped = (text) => text.match(STRIPPED)?.[0] ?? "";

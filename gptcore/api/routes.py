@@ -20,7 +20,7 @@ from starlette.requests import Request as Call
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from gptcore.api.access import Access, Refused, read_json
+from gptcore.api.access import Access, Receive, Refused, Scope, Send, read_json
 from gptcore.api.bodies import ParsedCall, read_chat, read_completion
 from gptcore.api.document import openapi
 from gptcore.api.forms import ChatForm, Form, TextForm, Usage, error_json
@@ -162,8 +162,20 @@ class Api:
                 return await whole(pieces, asked, form)
             # The first piece is waited for here, so that an error until then has a status.
             begun = chained(await anext(pieces), pieces)
-            lines = streamed(begun, asked, form, held.pop_all())
-            return StreamingResponse(lines, media_type="text/event-stream")
+            left = held.pop_all()
+            return Stream(streamed(begun, asked, form, left), left)
+
+
+class Stream(StreamingResponse):
+    """Events; what they hold is given up also if the client goes before the first of them."""
+
+    def __init__(self, lines: AsyncIterator[str], held: ExitStack):
+        super().__init__(lines, media_type="text/event-stream")
+        self.held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self.held:
+            await super().__call__(scope, receive, send)
 
 
 async def whole(pieces: Pieces, asked: ParsedCall, form: Form) -> Response:
@@ -204,7 +216,7 @@ async def streamed(
 
 @contextmanager
 def stopping(call: Call) -> Iterator[Event]:
-    """Give an event that is set when the client goes away."""
+    """Give an event that is set when the client goes away, and at the end."""
 
     async def watch() -> None:
         while (await call.receive())["type"] != "http.disconnect":
@@ -215,10 +227,8 @@ def stopping(call: Call) -> Iterator[Event]:
     watcher = asyncio.create_task(watch())
     try:
         yield stop
-    except BaseException:
-        stop.set()
-        raise
     finally:
+        stop.set()
         watcher.cancel()
 
 

@@ -64,8 +64,8 @@ def crossing_endpoint(bundle: TranslationBundle) -> Callable:
     open_inspector = cache(lambda: Inspector(bundle))
 
     def look(source: Any, target: Any) -> str:
-        check_ids(source, bundle.source_tokenizer)
-        check_ids(target, bundle.tokenizer)
+        check_ids(source, bundle.source_tokenizer, bundle.config.block_size)
+        check_ids(target, bundle.tokenizer, bundle.config.block_size + 1)  # the last is not read
         seen = inspect_translation(open_inspector(), Translation("", source, target, True))
         found = {"cross": seen.attention, "encoder": seen.encoder, "decoder": seen.decoder}
         arrays = {name: packed(array) for name, array in found.items()}
@@ -77,10 +77,11 @@ def crossing_endpoint(bundle: TranslationBundle) -> Callable:
     return crossing
 
 
-def check_ids(ids: Any, tokenizer: Tokenizer) -> None:
-    """Raise UserError unless these are the ids of a sentence that can be drawn."""
-    if not (isinstance(ids, list) and 2 <= len(ids) <= MAX_TOKENS):
-        raise UserError(f"a sentence to draw must be a list of 2 to {MAX_TOKENS} ids")
+def check_ids(ids: Any, tokenizer: Tokenizer, readable: int) -> None:
+    """Raise UserError unless these are the ids of a sentence that can be read and drawn."""
+    most = min(MAX_TOKENS, readable)
+    if not (isinstance(ids, list) and 2 <= len(ids) <= most):
+        raise UserError(f"a sentence to draw must be a list of 2 to {most} ids")
     if not all(type(i) is int and 0 <= i < tokenizer.vocab_size for i in ids):
         raise UserError("a sentence holds an id that this model does not have")
 

@@ -6,12 +6,13 @@
 {'steps': 3}
 """
 
+import errno
 import hashlib
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from typing import Any
 from gptcore.checks import UserError
 
 SEAL = "seal"
+FILES = "files.json"  # lists the sha256 of what a folder was written with
+LFS_POINTER = b"version https://git-lfs"
 LOCK = "lock"  # in a run directory, held by the command that trains into it
 CHECKOUT = Path(__file__).parents[2]  # where training/ and export/ are, if they are here
 
@@ -33,10 +36,10 @@ def new_folder(path: Path) -> Iterator[Path]:
     path = path.resolve()
     # Hidden, so that no folder of a person's, such as a backup NAME.old, is taken for one of these.
     temporary, old = (path.with_name(f".{path.name}.{end}") for end in ("tmp", "old"))
-    if old.exists() and not path.exists():  # a process ended between the two renames below
-        old.rename(path)
     with locked_folder(temporary):
         try:
+            if old.exists() and not path.exists():  # a process ended between the two renames below
+                old.rename(path)
             yield temporary
             for item in [*temporary.rglob("*"), temporary]:
                 flush_to_disk(item)
@@ -121,14 +124,14 @@ def new_file(path: Path) -> Iterator[Path]:
 def write_whole(path: Path, text: str) -> None:
     """Replace a text file atomically."""
     with new_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a JSON file atomically."""
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     with new_file(path) as temporary:  # half a surrogate pair, which is no text, is escaped
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
 def check_links(folder: Path) -> None:
@@ -161,14 +164,35 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def differs_in_line_ends(path: Path, sha256: str) -> bool:
+    """Return whether a file has this hash with other line ends, which git changes on Windows."""
+    lines = path.read_bytes().replace(b"\r\n", b"\n")
+    ways = lines, lines.replace(b"\n", b"\r\n")
+    return sha256 in (hashlib.sha256(way).hexdigest() for way in ways)
+
+
+def is_lfs_pointer(path: Path) -> bool:
+    """Return whether a file is what a clone without Git LFS has in place of a large one."""
+    with open(path, "rb") as file:
+        return file.read(len(LFS_POINTER)) == LFS_POINTER
+
+
+def hashes(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return the sha256 of files of a folder, by their places in it."""
+    return {name: file_sha256(folder / name) for name in sorted(names)}
+
+
 def flush_to_disk(path: Path) -> None:
-    """Flush a file or folder to the disk (on Windows folders are left out)."""
+    """Flush a file or folder to the disk; a folder is left out where that cannot be done."""
     if path.is_dir() and os.name == "nt":
         return
     # Windows alone asks for the right to write; a copied file may be read-only.
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:  # of a folder on some network drives
+        if not (path.is_dir() and error.errno == errno.EINVAL):
+            raise
     finally:
         os.close(descriptor)
 

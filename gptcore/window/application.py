@@ -9,14 +9,14 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from gptcore import __version__
 from gptcore.bundle import default_model, read_facts
 from gptcore.checks import UserError
 from gptcore.page.load import load_page
 from gptcore.system.command_line import guard
-from gptcore.system.files import data_folder, file_sha256, files_in, read_object, write_whole
+from gptcore.system.files import FILES, data_folder, file_sha256, read_object, write_whole
 from gptcore.system.network import allow_connections
 from gptcore.window.home import Home
 from gptcore.window.open import open_window
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 MODEL = Path("gptcore") / "models" / "default"  # as in an installed package
-FILES, ICON = "files.json", "icon.png"  # the hashes of an application folder, and its picture
+ICON = "icon.png"  # the picture of an application folder
+LOG = "log.txt"  # in the folder of what the window keeps
 ENTRY = """[Desktop Entry]
 Type=Application
 Name={name}
@@ -67,6 +68,8 @@ def main() -> int:
     """Run an application folder: its own model, and those that somebody put beside it."""
     own = Path(sys.executable)
     forget_pyinstaller()
+    if sys.stdout is None:  # a program without a terminal on Windows
+        sys.stdout = sys.stderr = open_log(data_folder() / own.stem)
     parser = argparse.ArgumentParser(prog=own.stem, description="Talk with a model in a window.")
     parser.add_argument("--version", action="version", version=f"gptcore {__version__}")
     parser.add_argument("--install", action="store_true", help="add it to the desktop's menu")
@@ -90,13 +93,18 @@ def forget_pyinstaller() -> None:
     os.environ.pop("LD_LIBRARY_PATH", None)
     if before is not None:
         os.environ["LD_LIBRARY_PATH"] = before
-    if sys.stdout is None:  # a program without a terminal on Windows
-        sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")
 
 
-def hashes(folder: Path) -> dict[str, str]:
-    """Return the sha256 of every file of an application folder, by its place."""
-    return {name: file_sha256(path) for name, path in files_in(folder).items()}
+def open_log(folder: Path) -> TextIO:
+    """Return the file that has what a program without a terminal says, with the latest at its end.
+
+    Where it cannot be written, nothing is kept.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return open(folder / LOG, "a", 1, encoding="utf-8", errors="backslashreplace")
+    except OSError:
+        return open(os.devnull, "w", encoding="utf-8")
 
 
 def check_files(folder: Path) -> None:

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,8 @@ QUIET = (  # nothing is asked of a person, and nothing of any other host
     "--password-store=basic",
 )
 SIZE = "1200,860"
+LOCK = "SingletonLock"  # Chromium's own name for it
+PAUSE = 0.5  # seconds
 
 
 def find_browser() -> list[str]:
@@ -79,7 +82,7 @@ class Browser:
         size = [] if folder.is_dir() else [f"--window-size={SIZE}"]  # later it remembers its own
         folder.mkdir(parents=True, exist_ok=True)
         self.words = [*command, f"--app={url}", f"--user-data-dir={folder}", *QUIET, *size]
-        self.said, self.is_closed = folder / "browser.log", False
+        self.folder, self.said, self.is_closed = folder, folder / "browser.log", False
         with open(self.said, "wb") as log:
             self.process = subprocess.Popen(self.words, stdout=log, stderr=subprocess.STDOUT)
 
@@ -91,6 +94,9 @@ class Browser:
         """Wait until the window is closed. Raises UserError if it could not be opened."""
         try:
             code = self.process.wait()
+            # The browser of a program that was killed may still be open, and then has the window.
+            while code == 0 and not self.is_closed and is_open(self.folder):
+                time.sleep(PAUSE)
         except KeyboardInterrupt:
             self.close()
             raise
@@ -103,3 +109,17 @@ class Browser:
         self.is_closed = True
         self.process.terminate()
         self.process.wait()
+
+
+def is_open(folder: Path) -> bool:
+    """Return whether a browser of Chromium's kind has its folder open.
+
+    A link in it names the browser's process, as HOST-NUMBER; on Windows a file is there as long.
+    """
+    if sys.platform == "win32":
+        return (folder / "lockfile").exists()
+    try:
+        os.kill(int((folder / LOCK).readlink().name.rpartition("-")[2]), 0)
+    except (OSError, ValueError, OverflowError):  # no browser, or one that has died
+        return False
+    return True

@@ -44,9 +44,9 @@ class Home:
         Raises UserError if another program has it, and AlreadyOpen if a window of this home does.
         """
         port = self.known().get("port")
-        if not isinstance(port, int):
+        if type(port) is not int or not (0 < port < 2**16):
             return self.first_listen()
-        with suppress(OSError, OverflowError):
+        with suppress(OSError):
             return listen_here(port)
         if model := open_model(port, self.folder):
             raise AlreadyOpen(f"the window is open already: http://localhost:{port} ({model})")
@@ -57,10 +57,12 @@ class Home:
 
     def first_listen(self) -> list[socket.socket]:
         for port in PORTS:
-            with suppress(OSError):
+            try:
                 bound = listen_here(port)
-                self.remember(port=port)
-                return bound
+            except OSError:
+                continue
+            self.remember(port=port)
+            return bound
         raise UserError(f"no port from {PORTS[0]} to {PORTS[-1]} is free: end a program there")
 
 

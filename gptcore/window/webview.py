@@ -4,10 +4,12 @@
 """
 
 import logging
+from typing import Any
 
 from gptcore.window.home import Home
 
 SIZE = {"width": 1200, "height": 860}
+LEAST, MOST = 200, 20_000  # of each, for a window that can be found again
 
 
 def has_webview() -> bool:
@@ -25,6 +27,15 @@ def has_webview() -> bool:
     return True
 
 
+def sound_size(kept: Any) -> dict[str, int]:
+    """Return the size that was kept, or the first one if it is damaged."""
+    try:
+        size = {name: int(kept[name]) for name in SIZE}
+    except (TypeError, LookupError, ValueError, OverflowError):
+        return SIZE
+    return size if all(LEAST <= length <= MOST for length in size.values()) else SIZE
+
+
 class WebView:
     """The window; it must be made and run in the process's first thread."""
 
@@ -33,7 +44,7 @@ class WebView:
 
         self.home = home
         webview.settings["ALLOW_DOWNLOADS"] = True  # chats as files
-        size = home.known().get("size") or SIZE
+        size = sound_size(home.known().get("size"))
         window = webview.create_window(title, url, text_select=True, **size)
         assert window
         self.window = window

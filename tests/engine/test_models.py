@@ -152,7 +152,7 @@ def test_strangers_are_told_that_a_folder_is_damaged_and_not_where_it_is(
     nano: OnnxModel, folders: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     models = Models(nano, folders, room_for(4))
-    (folders[0] / "README.md").write_text("changed")
+    (folders[0] / "config.json").write_text("changed")
     (folders[1] / "gptcore.json").write_text("{")
     for name, folder in zip(NAMES[:2], folders):
         with pytest.raises(NotOpened, match=f"{name} cannot be opened now") as no:
@@ -225,7 +225,7 @@ def test_a_folder_that_is_exported_again_is_noticed_while_it_is_open(
 
 
 @pytest.mark.parametrize(
-    ("damaged", "is_looked_at"), [("gptcore.json", False), ("README.md", True)]
+    ("damaged", "is_looked_at"), [("gptcore.json", False), ("config.json", True)]
 )
 def test_a_damaged_export_takes_nothing_down_that_is_open(
     nano: OnnxModel,

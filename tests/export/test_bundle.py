@@ -1,8 +1,11 @@
 """The model folder: whatever is missing, damaged or changed is named before anything runs."""
 
+import errno
 import json
+import os
 import random
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,13 +14,14 @@ from typing import Any
 
 import onnx
 import pytest
-from conftest import NANO, Refused
+from conftest import NANO, ROOT, Refused
 from trained import without_serving
 
-from export.folder.replace import check_model_folder
+from export.folder.replace import check_model_folder, read_list, replacing, write_list
 from gptcore import bundle as bundle_module
 from gptcore.__main__ import main as app_main
 from gptcore.bundle import (
+    CARD,
     FACTS,
     INSPECT,
     ONNX,
@@ -36,7 +40,7 @@ from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
 from gptcore.model import load_model
-from gptcore.system.files import flush_to_disk, new_folder
+from gptcore.system.files import file_sha256, flush_to_disk, new_folder
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, Tokenizer
 
 
@@ -110,7 +114,7 @@ def test_a_link_may_lead_elsewhere_in_the_folder_or_to_the_hubs_blobs_alone(
 def test_a_changed_byte_in_any_file_is_named(folder: Path) -> None:
     names = listed(folder)
     assert len(names) >= 10
-    for i, name in enumerate(names):
+    for i, name in enumerate(name for name in names if name != CARD):
         path = folder / name
         data = path.read_bytes()
         changed = bytearray(data)
@@ -121,6 +125,45 @@ def test_a_changed_byte_in_any_file_is_named(folder: Path) -> None:
         assert f"{path} is damaged or changed" in str(error.value)
         path.write_bytes(data)
     load_bundle(folder)
+
+
+def test_an_edited_card_is_its_owners_and_stays(folder: Path) -> None:
+    card = folder / CARD
+    card.write_text("# Mine\n", encoding="utf-8")
+    load_bundle(folder)
+    (folder / "more.txt").write_text("made")
+    add_files(folder, ["more.txt"])
+    with pytest.raises(UserError, match=rf"{card} was edited since .*: move it elsewhere"):
+        check_model_folder(folder)
+    card.unlink()
+    check_model_folder(folder)
+
+
+def test_line_ends_that_git_changed_are_told_from_damage(folder: Path) -> None:
+    path, card = folder / "tokenizer.json", folder / CARD
+    for file in (path, card):
+        file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    with pytest.raises(UserError, match=rf"{path} has other line ends .*core\.autocrlf=false"):
+        load_bundle(folder)
+    check_model_folder(folder)
+    change_facts(folder, lambda facts: facts["sha256"].update({path.name: file_sha256(path)}))
+    path.write_bytes(path.read_bytes().replace(b"\r\n", b"\n"))  # as written on Windows before
+    with pytest.raises(UserError, match=rf"{path} has other line ends"):
+        load_bundle(folder)
+
+
+def test_a_pointer_of_git_lfs_is_told_from_damage(folder: Path) -> None:
+    (folder / ONNX).write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    with pytest.raises(UserError, match=r"model\.onnx stands for a file .* `git lfs pull` there"):
+        load_bundle(folder)
+
+
+def test_git_leaves_the_bytes_of_model_folders_on_every_system() -> None:
+    files = ["models/nano/tokenizer.json", "models/default/README.md", "app.py", "new.sh"]
+    words = ["git", "check-attr", "text", "eol", "--", *files]
+    told = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert told.count("text: unset") == told.count("text: auto") == 2
+    assert told.count("eol: lf") == 4
 
 
 def test_weights_are_compared_where_they_are_opened(tmp_path: Path) -> None:
@@ -373,6 +416,19 @@ def test_a_file_that_may_not_be_written_is_flushed() -> None:
     flush_to_disk(Path(sys.executable).resolve())  # not even root may write to what runs
 
 
+def test_a_network_drive_that_cannot_flush_folders_is_as_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", refusing)
+    with new_folder(tmp_path / "mine") as folder:
+        (folder / "new.txt").write_text("new")
+    assert (tmp_path / "mine" / "new.txt").exists()
+
+
 def test_a_persons_folders_beside_a_new_one_stay(tmp_path: Path) -> None:
     for name in ("mine.old", "mine.tmp"):  # such as a backup
         (tmp_path / name).mkdir()
@@ -423,6 +479,41 @@ def test_an_old_folder_stays_where_the_new_one_cannot_have_its_name(
     with pytest.raises(RuntimeError), new_folder(path):
         raise RuntimeError
     assert list(tmp_path.rglob("*")) == [path, path / "old.txt"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no locks of folders")
+def test_who_finds_a_folder_between_two_renames_leaves_it_to_its_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, rename = tmp_path / "mine", Path.rename
+    path.mkdir()
+    (path / "old.txt").write_text("old")
+
+    def meanwhile(self: Path, target: Path) -> Path:
+        renamed = rename(self, target)
+        if self == path:
+            with pytest.raises(UserError, match="another process"), new_folder(path):
+                raise AssertionError
+        return renamed
+
+    monkeypatch.setattr(Path, "rename", meanwhile)
+    with new_folder(path) as folder:
+        (folder / "new.txt").write_text("new")
+    assert list(tmp_path.rglob("*")) == [path, path / "new.txt"]
+
+
+@pytest.mark.parametrize("name", ["mine.txt", "README.md"])
+def test_what_is_put_or_edited_there_while_a_folder_is_written_stays(
+    tmp_path: Path, name: str
+) -> None:
+    out, ours = tmp_path / "out", lambda out: read_list(out) or None
+    for folder in (new_folder(out), replacing(out, "site", ours)):
+        with folder as new:
+            (new / "README.md").write_text("ours")
+            write_list(new)
+    with pytest.raises(UserError, match=name), replacing(out, "site", ours) as new:
+        (out / name).write_text("mine")
+    assert (out / name).read_text() == "mine"
 
 
 def test_what_a_person_has_put_there_stays_the_persons(folder: Path) -> None:

@@ -14,7 +14,7 @@ from conftest import ROOT
 
 from export.__main__ import main
 from export.folder.card import Hub, read_hub, write_card
-from export.pretrained.hugging_face import read_rope
+from export.pretrained.config import read_rope
 from export.verify.decoder import load_reference, rounding, run_torch, verify
 from export.verify.hugging_face import check_config, text_ids
 from export.verify.report import TOLERANCE, any_failed, claim

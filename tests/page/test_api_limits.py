@@ -1,5 +1,6 @@
 """What the API refuses, and how many it serves: bodies, keys, crowds, clients that go away."""
 
+import asyncio
 import json
 import socket
 import time
@@ -29,6 +30,7 @@ import gptcore.api.connections
 import gptcore.api.protocol
 from gptcore.api.access import GUESSES, LONGEST_BODY, REPLIES, Access, Rate, Refused
 from gptcore.api.forms import ChatForm, TextForm
+from gptcore.api.routes import Api
 from gptcore.api.serve import read_keys
 from gptcore.checks import UserError
 from gptcore.engine.onnx_session import open_slots
@@ -36,6 +38,7 @@ from gptcore.engine.replies import Replies
 from gptcore.engine.scheduler import Engine
 from gptcore.engine.schemas import grammar
 from gptcore.model import OnnxModel
+from gptcore.models import Models
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +220,34 @@ def test_a_stream_that_nobody_reads_is_given_up(
         assert access.open.total() == REPLIES  # all is written, and waits to be read
         monkeypatch.setattr(gptcore.api.connections, "READ_SECONDS", 1.0)
         until(lambda: not access.open)
+
+
+def test_a_client_that_goes_before_the_first_byte_of_a_stream_holds_no_place(
+    nano: OnnxModel,
+) -> None:
+    """Its connection takes nothing any more, so that the answer is ended before it begins."""
+    api, body = Api(Models(nano), access := Access()), {"messages": HELLO, "stream": True}
+
+    async def call() -> None:
+        gone, sent = asyncio.Event(), [{"type": "http.request", "body": json.dumps(body).encode()}]
+
+        async def receive() -> dict:
+            if not sent:
+                await gone.wait()
+                return {"type": "http.disconnect"}
+            return sent.pop()
+
+        async def send(message: object) -> None:
+            assert access.open.total() == 1
+            gone.set()
+            await asyncio.Event().wait()
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions"}
+        scope |= {"query_string": b"", "headers": [(b"host", b"localhost")], "client": ("::1", 5)}
+        await api(scope, receive, send)
+
+    asyncio.run(call())
+    assert not access.open
 
 
 def ask_for_much(unread: socket.socket, url: str) -> None:

@@ -181,9 +181,10 @@ def looked(model: OnnxModel, what: object, layer: object) -> str:
 @pytest.mark.parametrize(
     ("source", "target", "words"),
     [
-        (5, [1, 2], "a list of 2 to 128 ids"),
-        ([1], [1, 2], "a list of 2 to 128 ids"),
-        ([1] * 200, [1, 2], "a list of 2 to 128 ids"),
+        (5, [1, 2], "a list of 2 to 32 ids"),
+        ([1], [1, 2], "a list of 2 to 32 ids"),
+        ([1] * 33, [1, 2], "a list of 2 to 32 ids"),
+        ([1, 2], [1] * 34, "a list of 2 to 33 ids"),
         ([1, 2], [1, 10**6], "this model does not have"),
         ([1, True], [1, 2], "this model does not have"),
     ],

@@ -86,6 +86,15 @@ def options(public: bool = False, behind_proxy: bool = False) -> argparse.Namesp
     return argparse.Namespace(public=public, behind_proxy=behind_proxy)
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]"])
+def test_a_damaged_memory_of_train_is_as_good_as_none(bench: Workbench, text: str) -> None:
+    bench.folder.mkdir(parents=True)
+    for path in (bench.facts, bench.folder / "settings.json"):
+        path.write_text(text)
+    found = bench.state()
+    assert (found["name"], found["people"], found["refused"]) == ("mine", [], {})
+
+
 def test_a_page_that_others_can_reach_does_not_train() -> None:
     assert trains(options(), "127.0.0.1")
     assert trains(options(), "::1")

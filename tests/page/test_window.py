@@ -16,6 +16,7 @@ from api_server import ENDLESS, running, slow_steps, wait_until_idle
 from conftest import Refused
 
 import gptcore.window.home
+from export.folder.replace import write_list
 from gptcore.__main__ import main
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
@@ -24,12 +25,13 @@ from gptcore.models import Models
 from gptcore.page.translate import translate_lines
 from gptcore.system.network import has_ipv6, listen
 from gptcore.translation.onnx import OnnxTranslator
-from gptcore.window.application import FILES, add_to_menu, check_files, hashes
+from gptcore.window.application import LOG, add_to_menu, check_files, open_log
 from gptcore.window.browser import CHOSEN, find_browser
 from gptcore.window.home import PORTS, AlreadyOpen, Home
 from gptcore.window.open import open_window
 from gptcore.window.opening import Opening
 from gptcore.window.server import window_app
+from gptcore.window.webview import sound_size
 
 HELLO = [{"role": "user", "content": "Tell me a story about a cat."}]
 SETTINGS = {"temperature": 1.2, "seed": 7, "max_tokens": 40}
@@ -203,12 +205,38 @@ def test_nobody_else_has_the_port_at_either_address_of_localhost(
         home.listen()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"port": "x"}', '{"port": true}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", *(f'{{"port": {port}}}' for port in ('"x"', "true", "0", "99999"))]
+)
 def test_a_damaged_memory_is_as_good_as_none(tmp_path: Path, text: str) -> None:
     home = Home(tmp_path)
     home.file.write_text(text)
     with listening(home) as port:
         assert home.known()["port"] == port
+
+
+@pytest.mark.parametrize(
+    ("kept", "width"),
+    [
+        ({"width": 900, "height": 700.0}, 900),
+        (None, 1200),
+        ("wide", 1200),
+        (["width"], 1200),
+        ({"width": 900}, 1200),
+        ({"width": "x", "height": 700}, 1200),
+        ({"width": -5, "height": 700}, 1200),
+        ({"width": float("inf"), "height": 700}, 1200),
+    ],
+    ids=str,
+)
+def test_a_damaged_size_is_as_good_as_none(kept: object, width: int) -> None:
+    assert sound_size(kept)["width"] == width
+
+
+def test_a_home_that_cannot_be_written_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=str(tmp_path / "file")):
+        Home(tmp_path / "file" / "home").listen()
 
 
 def test_a_second_start_brings_the_window_forward_also_while_it_loads(tmp_path: Path) -> None:
@@ -330,6 +358,33 @@ def test_the_server_ends_with_its_window(reader: Path, tmp_path: Path, model: On
         pass  # its port is free
 
 
+# A browser that hands its window to an older one, whose program was killed, and ends.
+HANDS_OVER = """
+import os, subprocess, sys
+lock = os.path.join(sys.argv[4].removeprefix("--user-data-dir="), "SingletonLock")
+older = subprocess.Popen([sys.executable, sys.argv[1], sys.argv[2], sys.argv[3], lock])
+os.symlink(f"a-host-{older.pid}", lock)
+"""
+OLDER = f"""
+import os, sys, time
+time.sleep(1)
+{READS}
+os.unlink(sys.argv[3])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Chromium locks its folder otherwise there")
+def test_the_server_waits_for_an_older_browser_that_took_the_window_over(
+    reader: Path, tmp_path: Path, model: OnnxModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer, older = tmp_path / "newer.py", tmp_path / "older.py"
+    newer.write_text(HANDS_OVER)
+    older.write_text(OLDER)
+    monkeypatch.setenv(CHOSEN, f"'{sys.executable}' {newer} {older} {reader}")
+    assert open_window(lambda: window_app(Models(model)), Home(tmp_path / "home"), "a") == 0
+    assert "view/window.js" in reader.read_text()
+
+
 def test_a_window_that_is_closed_while_it_loads_ends_in_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -366,6 +421,16 @@ def test_a_browser_that_cannot_open_a_window_is_told_with_its_words(
         open_window(lambda: window_app(Models(model)), Home(tmp_path), "a")
 
 
+def test_what_a_program_without_a_terminal_says_is_in_a_file(tmp_path: Path) -> None:
+    for said in ("error: one", "error: \udcff"):
+        with open_log(tmp_path / "home") as log:
+            print(said, file=log)
+    assert (tmp_path / "home" / LOG).read_text() == "error: one\nerror: \\udcff\n"
+    (tmp_path / "file").touch()
+    with open_log(tmp_path / "file") as log:  # which is no folder
+        print("nowhere", file=log)
+
+
 @pytest.mark.parametrize(("harm", "word"), [(b"x", "damaged"), (None, "missing")])
 def test_a_damaged_application_folder_is_told_in_one_line(
     tmp_path: Path, harm: bytes | None, word: str
@@ -373,7 +438,7 @@ def test_a_damaged_application_folder_is_told_in_one_line(
     part = tmp_path / "_internal" / "numpy.so"
     part.parent.mkdir()
     part.write_bytes(b"sound")
-    (tmp_path / FILES).write_text(json.dumps(hashes(tmp_path)))
+    write_list(tmp_path)
     check_files(tmp_path)
     part.write_bytes(harm) if harm else part.unlink()
     with pytest.raises(UserError, match=f"numpy.so is {word}: unpack or copy the application"):

@@ -1,6 +1,7 @@
 """A GGUF file through `--from-gguf`: the same weights and ids, and clear refusals."""
 
 import json
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,12 +20,14 @@ from benchmarks.crowds.servers import llama
 from export.__main__ import main
 from export.formats.hugging_face import transformers_config
 from export.formats.weights import Weights, write_weights
+from export.gguf.file import read_gguf
 from export.gguf.to_hugging_face import to_hugging_face
 from export.gguf.write import write_gguf
 from export.kit.hard_texts import hard_texts
-from export.pretrained.hugging_face import read_config
+from export.pretrained.config import read_config
 from export.pretrained.tokenizer import read_settings, read_tokenizer
 from gptcore.bundle import ONNX, load_bundle, write_facts
+from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.facts import ModelFacts
 from gptcore.model import load_model
@@ -228,6 +231,49 @@ def test_bad_files_are_refused_in_a_line(
     path.write_bytes(change(file.read_bytes()))
     assert said in refused(main, "--from-gguf", path, "--out", tmp_path / "out")
     assert [each.name for each in tmp_path.iterdir()] == ["bad.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("general.architecture", ["llama"]),
+        ("llama.embedding_length", "128"),
+        ("llama.attention.head_count", [4, 4, 4, 4]),
+        ("llama.attention.head_count", 0),
+        ("llama.attention.layer_norm_rms_epsilon", "1e-5"),
+        ("llama.attention.value_length", 16),
+        ("llama.rope.freq_base", -1.0),
+        ("llama.rope.scaling.type", ["linear"]),
+        ("llama.attention.causal", False),
+        ("llama.attention.sliding_window", 64),
+        ("tokenizer.ggml.model", ["gpt2"]),
+        ("tokenizer.ggml.pre", ["llama-bpe"]),
+        ("tokenizer.ggml.eos_token_id", [2]),
+        ("tokenizer.ggml.eot_token_id", 10**9),
+        ("tokenizer.ggml.add_bos_token", "false"),
+        ("tokenizer.chat_template", ["x" * 1000]),
+        ("general.sampling.temp", "hot"),
+    ],
+    ids=str,
+)
+def test_metadata_that_mean_nothing_here_are_named_in_a_line(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: object
+) -> None:
+    known = read_gguf(file)
+    changed = replace(known, metadata=known.metadata | {key: value})
+    monkeypatch.setattr(f"{to_hugging_face.__module__}.read_gguf", lambda path: changed)
+    with pytest.raises(UserError, match=f"{re.escape(f'{file}: {key}=')}.{{1,200}}$"):
+        to_hugging_face(file, tmp_path / "hf")
+
+
+def test_settings_that_change_nothing_are_no_reason_to_refuse(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = read_gguf(file)
+    neutral = {"llama.expert_count": 0, "llama.rope.scaling.type": "none"}
+    changed = replace(known, metadata=known.metadata | neutral)
+    monkeypatch.setattr(f"{to_hugging_face.__module__}.read_gguf", lambda path: changed)
+    to_hugging_face(file, tmp_path / "hf")
 
 
 def test_a_part_of_a_model_says_how_to_make_it_whole(refused: Refused, tmp_path: Path) -> None:

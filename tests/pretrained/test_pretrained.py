@@ -35,13 +35,13 @@ from export.gguf.file import read_gguf
 from export.gguf.write import write_gguf
 from export.kit.hard_texts import hard_texts
 from export.pretrained.chat_template import read_format
+from export.pretrained.config import read_config
 from export.pretrained.hugging_face import (
     N_FITTED,
     N_MEASURED,
     fitted_rows,
     known_name,
     measured_rows,
-    read_config,
     write_config,
 )
 from export.pretrained.tokenizer import chat_template, read_tokenizer

@@ -14,7 +14,8 @@ from benchmarks.crowds.servers import llama
 from export.formats.weights import Weights
 from export.gguf.to_hugging_face import to_hugging_face
 from export.kit.hard_texts import hard_texts
-from export.pretrained.hugging_face import read_config, read_weights, write_config
+from export.pretrained.config import read_config
+from export.pretrained.hugging_face import read_weights, write_config
 from export.pretrained.tokenizer import read_settings, read_tokenizer
 from gptcore.nn import build_model
 from gptcore.nn.llama import to_llama

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from conftest import NANO, ROOT
+from safetensors.torch import save_file
 
-from export.pretrained.hugging_face import read_config, read_weights
+from export.pretrained.config import read_config
+from export.pretrained.hugging_face import read_weights
 from export.pretrained.tokenizer import read_tokenizer
 from gptcore.checks import UserError
 from training.data.corpus import read_documents
@@ -117,6 +120,45 @@ LLAMA = json.loads((NANO / "config.json").read_text(encoding="utf-8"))
 def test_a_hugging_face_configuration_of_nonsense_is_refused(change: dict, said: str) -> None:
     with pytest.raises(UserError, match=said):
         read_config(LLAMA | change, Path("config.json"), None)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"mlp_bias": True}, r"mlp_bias=True is not supported, only False or None is"),
+        ({"is_causal": False}, r"is_causal=False is not supported"),
+        ({"quantization_config": {"bits": 4}}, r"quantization_config={'bits': 4} is not supported"),
+        ({"partial_rotary_factor": 0.5}, r"partial_rotary_factor=0\.5 is not supported"),
+        ({"rope_scaling": {"partial_rotary_factor": 0.5}}, r"rope_scaling: partial_rotary_factor"),
+        ({"rope_scaling": {"full_attention": {}}}, r"full_attention has settings of its own"),
+        ({"rope_scaling": {"type": "dynamic"}}, r"rope_type='dynamic' is not supported"),
+        ({"rope_scaling": {"rope_theta": float("inf")}}, r"rope_theta=inf is not finite"),
+        ({"layer_types": ["chunked_attention"]}, r"layer_types=\['chunked_attention'\] is not"),
+        ({"layer_types": 4}, r"layer_types=4 is not supported"),
+        ({"use_sliding_window": True}, r"use_sliding_window=True with sliding_window=None is not"),
+        (
+            {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 511},
+            r"sliding_window=511 is not supported for a context of 512 tokens: choose --context 51",
+        ),
+        ({"auto_map": {"AutoModelForCausalLM": "a.B"}}, r"names a program .* delete auto_map"),
+    ],
+    ids=str,
+)
+def test_what_would_be_computed_otherwise_is_refused(change: dict, said: str) -> None:
+    with pytest.raises(UserError, match=rf"^config\.json: .*{said}"):
+        read_config(LLAMA | change, Path("config.json"), None)
+
+
+def test_a_window_that_is_no_shorter_than_the_context_changes_nothing() -> None:
+    for window, context in ((512, None), (16, 16)):
+        settings = LLAMA | {"use_sliding_window": True, "sliding_window": window}
+        assert read_config(settings, Path("config.json"), context).block_size == window
+
+
+def test_weights_of_whole_numbers_are_refused(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(2, dtype=torch.int8)}, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=r"a is of torch\.int8, as in a quantised model"):
+        read_weights(tmp_path, {"a"})["a"]
 
 
 def test_a_hugging_face_configuration_that_lacks_a_key_is_refused() -> None:

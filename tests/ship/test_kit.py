@@ -90,6 +90,13 @@ def test_the_page_says_what_becomes_of_a_byte_that_has_no_token(
     assert sentence in page(lacking, *told)
 
 
+def test_the_page_names_tokenizer_json_only_where_the_kit_has_it(kit: Path, tmp_path: Path) -> None:
+    bundle, told = load_bundle(kit), (read(kit / "contract.json"), read(kit / "vectors.json"))
+    for words in ("`tokenizer.json` is for", "add_special_tokens=False", "encode_special_tokens"):
+        assert words in page(bundle, *told)
+        assert words not in page(replace(bundle, path=tmp_path), *told)
+
+
 def test_a_context_that_no_prompt_fits_is_refused() -> None:
     bundle = load_bundle(NANO)
     narrow = replace(bundle, config=replace(bundle.config, block_size=4))
@@ -204,6 +211,10 @@ def test_only_a_kit_is_replaced_and_never_a_model_folder(
     (kit / "mine.txt").write_text("mine")
     assert "files of yours (mine.txt)" in refused(main, "embed", NANO, "--out", kit)
     (kit / "mine.txt").unlink()
+    page = (kit / "CONTRACT.md").read_bytes()
+    (kit / "CONTRACT.md").write_bytes(page + b"\nMine.\n")
+    assert "CONTRACT.md was edited since" in refused(main, "embed", NANO, "--out", kit)
+    (kit / "CONTRACT.md").write_bytes(page)
 
 
 def test_a_kit_whose_graph_chooses_otherwise_is_not_written(

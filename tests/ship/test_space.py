@@ -124,6 +124,19 @@ def test_a_space_is_written_again_but_nothing_of_yours_is_deleted(
     (out / "notes.txt").write_text("mine")
     assert "notes.txt" in refused(main, *words)
     (out / "notes.txt").unlink()
+    (out / "gptcore" / "mine.py").write_text("mine")
+    assert "files of yours (gptcore/mine.py)" in refused(main, *words)
+    (out / "gptcore" / "mine.py").unlink()
+    (out / "gptcore" / "__pycache__").mkdir()
+    (out / "gptcore" / "__pycache__" / "bundle.pyc").write_text("left by a start")
+    needed = (out / "requirements.txt").read_text()
+    (out / "requirements.txt").write_text(needed + "onnxruntime-gpu\n")
+    assert "requirements.txt was edited since this program wrote it" in refused(main, *words)
+    (out / "requirements.txt").unlink()
+    assert main([str(word) for word in words]) == 0
+    assert (out / "requirements.txt").read_text() == needed
+    (out / "files.json").unlink()  # as a Space of an earlier version
+    assert main([str(word) for word in words]) == 0 and (out / "files.json").is_file()
     (out / ".git").mkdir()
     (out / ".git" / "HEAD").write_text("mine")
     assert "HEAD" in refused(main, *words)

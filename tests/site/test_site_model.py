@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from foreign import N_INCOMPLETE, N_TRAINED
 
 from export.formats.pre_tokenizers import PRE_TOKENIZERS, explicit
@@ -315,6 +316,20 @@ def test_white_space_around_a_message_is_what_python_takes_for_it(
     found = node(scripts, code, {**facts(model), "texts": ["", " \n", *texts]})
     inner = ["".join(part for part in ids if isinstance(part, str)) for ids in found]
     assert inner == ["", "", *(text.strip() for text in texts)]
+
+
+def test_a_kit_trims_messages_as_python_does(scripts: Path) -> None:
+    form = {"opening_alone": [], "user": [[], []], "reply": [], "trims": True}
+    texts = ["\ufeff a \ufeff", "\x1c\x85 a\x1f ", "", " \n"]
+    code = """
+        const { Kit } = await import(given.kit);
+        const kit = Object.assign(new Kit(), { contract: { chat: given.form } });
+        kit.tokens = { encode: (text) => [text] };
+        found = given.texts.map((content) => kit.prompt([{ role: "user", content }]));
+    """
+    kit = (ROOT / "examples" / "embed" / "kit.mjs").as_uri()
+    found = node(scripts, code, {"kit": kit, "form": form, "texts": texts})
+    assert found == [[text.strip()] for text in texts]
 
 
 def test_an_empty_text_is_no_beginning_for_a_model_without_an_opening(

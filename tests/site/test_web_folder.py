@@ -26,7 +26,7 @@ def site(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_folder_is_a_static_space_of_what_the_browser_needs(site: Path) -> None:
     facts = json.loads((site / "site.json").read_text(encoding="utf-8"))
     found = {p.relative_to(site).as_posix() for p in site.rglob("*") if p.is_file()}
-    assert found == {*facts["files"], "site.json"}
+    assert found == {*facts["files"], "site.json", "files.json"}
     assert not {"models/tiny/model.safetensors", "models/tiny/gptcore.json"} & found
     card = (site / "README.md").read_text(encoding="utf-8")
     assert card.startswith('---\ntitle: "tiny"\nsdk: static\nlicense: other\n')
@@ -39,6 +39,11 @@ def test_a_site_is_replaced_but_nothing_else(
     (out / "README.md").unlink()
     assert main(["web", str(model_folder), "--out", str(out)]) == 0
     assert (out / "README.md").is_file()
+    card = out / "README.md"
+    card.write_text(card.read_text(encoding="utf-8") + "Mine.\n", encoding="utf-8")
+    said = refused(main, "web", model_folder, "--out", out)
+    assert f"{card} was edited since this program wrote it: move it elsewhere" in said
+    card.unlink()
     (out / "diary.txt").write_text("mine")
     assert "contains files of yours (diary.txt)" in refused(main, "web", model_folder, "--out", out)
     mine = tmp_path / "mine"
@@ -82,7 +87,7 @@ def test_npm_is_needed_once_and_its_failure_is_told(
     assert "npm is not installed" in refused(main, "web", model_folder, "--out", tmp_path / "b")
     tools.mkdir()
     npm = tools / "npm"
-    npm.write_text("#!/bin/sh\necho no way >&2\nexit 1\n")
+    npm.write_text("#!/bin/sh\nprintf 'no way \\377\\n' >&2\nexit 1\n")
     npm.chmod(npm.stat().st_mode | stat.S_IXUSR)
     said = refused(main, "web", model_folder, "--out", tmp_path / "b")
     assert "npm could not fetch onnxruntime-web" in said and "no way" in said

@@ -22,6 +22,7 @@ from export.formats.translation_to_onnx import write_translator
 from export.formats.weights import Weights, write_weights
 from export.verify.translation import load_reference, verify_translation
 from gptcore.bundle import (
+    CARD,
     DECODER,
     ENCODER,
     FACTS,
@@ -231,7 +232,7 @@ def test_changed_weights_do_not_pass(copy: Path, name: str, to: float) -> None:
 
 
 def test_a_folder_with_a_damaged_or_missing_file_is_refused(copy: Path) -> None:
-    names = list(read_facts(copy).sha256)
+    names = [name for name in read_facts(copy).sha256 if name != CARD]  # which may be edited
     assert "source_tokenizer/tokenizer.tiktoken" in names and f"onnx/{ENCODER}" in names
     for name in names:
         data = (copy / name).read_bytes()

@@ -15,7 +15,7 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock, Thread
@@ -27,7 +27,7 @@ from gptcore.page.train.child import Child, output_of, planned
 from gptcore.page.train.progress import CONFIG, progress_of
 from gptcore.page.train.settings import checked
 from gptcore.system.command_line import INTERRUPTED
-from gptcore.system.files import LOCK, is_locked, write_json
+from gptcore.system.files import LOCK, is_locked, read_object, write_json
 
 INSTALL = "pip install -r requirements-train.txt"
 MOST_BYTES, MOST_TEXTS = 500_000_000, 200
@@ -85,16 +85,13 @@ class Workbench:
 
     def looked(self) -> dict[str, Any]:
         """Return who writes in the texts that are chats, and why texts are not used."""
-        if not self.facts.is_file():
-            return {"people": [], "refused": {}}
-        found = json.loads(self.facts.read_text("utf-8"))
+        found: dict[str, Any] = {"people": [], "unused": {}} | remembered(self.facts)
         refused = {self.own_name(name): why for name, why in found["unused"].items()}
         return {"people": found["people"], "refused": refused}
 
     def settings(self) -> dict[str, Any]:
         default = {"name": "mine", "minutes": 10, "begun": "", "start": "", "me": "", "columns": ""}
-        path = self.folder / "settings.json"
-        return default | (json.loads(path.read_text("utf-8")) if path.is_file() else {})
+        return default | remembered(self.folder / "settings.json")
 
     def listed(self) -> list[Path]:
         return sorted(p for p in self.texts.glob("*") if not p.name.startswith("."))
@@ -309,6 +306,13 @@ class Workbench:
     def check_idle(self) -> None:
         if self.doing:
             raise UserError("a command is running: stop it, or wait for its end")
+
+
+def remembered(path: Path) -> dict[str, Any]:
+    """Return what a file of ours holds; a damaged one counts as none."""
+    with suppress(OSError, UserError):
+        return read_object(path)
+    return {}
 
 
 def is_trainable(folder: Path) -> bool:
