@@ -1,4 +1,3 @@
-    sendOnEnter(this.box, () => this.look(this.box.value));
 // Inspect: how the model reads a text. Its tokens, the likeliest tokens after each, the attention of
 // every head, embeddings and positions, and the shapes all the way through.
 
@@ -50,11 +49,7 @@ export class Inspect {
     this.wanted = { layer: this.layer, untrained: false };
     this.notice = new Notice();
     this.box = el("textarea", { rows: "2", "aria-label": say("inspect.text"), placeholder: say("inspect.type") });
-    this.box.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || event.shiftKey) return;
-      event.preventDefault();
-      this.look(this.box.value);
-    });
+    sendOnEnter(this.box, () => this.look(this.box.value));
     const go = button("inspect.look", () => this.look(this.box.value), ".primary");
     this.again = button("inspect.conversation", () => this.look(this.current()));
     this.results = el("div.results", { hidden: true });

@@ -1,4 +1,3 @@
-    sendOnShiftEnter(this.box, () => this.continue());
 // A base model's page: it continues a text in place. What it wrote last is tinted, and can be undone
 // or tried again.
 
@@ -34,11 +33,7 @@ export class Writer {
     this.box = el("textarea.text", { "aria-label": say("text"), placeholder: say("text.type") });
     this.box.value = recall(this.keys[0]) ?? "";
     this.box.addEventListener("input", () => this.edited());
-    this.box.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || !(event.shiftKey || event.ctrlKey)) return;
-      event.preventDefault();
-      this.continue();
-    });
+    sendOnShiftEnter(this.box, () => this.continue());
     this.mirror = el("div.mirror", { "aria-hidden": "true" });
     this.sheet = el("div.sheet", {}, this.mirror, this.box);
     this.go = button("continue", () => this.continue(), ".primary");
