@@ -25,6 +25,9 @@ from training.optim.optimizers import rate_factor, set_rate
 from training.run.config import TrainConfig
 from training.state import State
 
+# oneDNN compiles its kernels for each new number of rows, which takes as long as a product.
+ROWS = 256
+
 
 def step(
     state: State,
@@ -75,8 +78,7 @@ def accumulate_gradients(
     loss_of = build_loss(state.is_compiled)
     losses: list[Tensor] = []
     for i, part in enumerate(zip(*(tensor.tensor_split(n_parts) for tensor in batch))):
-        # Chosen on the CPU: to ask a GPU for their number is to wait for it.
-        rows = (part[-1].flatten() != IGNORED).nonzero()[:, 0].to(device)
+        rows = learned_rows(part[-1]).to(device)
         *inputs, targets = (tensor.to(device) for tensor in part)
         synchronise(network, i == n_parts - 1)
         with only_rows(network, rows):
@@ -86,6 +88,17 @@ def accumulate_gradients(
         (loss * world.size).backward()  # DDP and FSDP average the gradients; this makes it a sum
         losses.append(loss.detach())
     return world.sum(float(sum(losses)))[0]
+
+
+def learned_rows(targets: Tensor) -> Tensor:
+    """Return the indices (N,) of the flattened targets (B, T) that are learned, then of some others
+    until N is a multiple of ROWS.
+
+    It takes targets on the CPU: to ask a GPU for their number is to wait for it.
+    """
+    is_ignored = targets.flatten() == IGNORED
+    n_learned = len(is_ignored) - int(is_ignored.sum())
+    return is_ignored.argsort(stable=True)[: -(-n_learned // ROWS) * ROWS]
 
 
 @contextmanager

@@ -116,7 +116,11 @@ def test_the_mean_of_all_processes_gradients_is_the_gradient_of_the_whole_batch(
 
 
 @pytest.mark.parametrize("n_ignored", [0, 130, 256])
-def test_the_head_computes_learned_positions_alone_with_the_same_gradients(n_ignored: int) -> None:
+@pytest.mark.parametrize("multiple, n_filled", [(1, 0), (100, 74)])
+def test_the_head_computes_few_positions_that_are_not_learned_with_the_same_gradients(
+    n_ignored: int, multiple: int, n_filled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training.step, "ROWS", multiple)
     torch.manual_seed(0)
     model = build_model(SMALL)
     x, y = torch.randint(0, 512, (2, 4, 64))
@@ -130,7 +134,7 @@ def test_the_head_computes_learned_positions_alone_with_the_same_gradients(n_ign
     model.head.register_forward_hook(lambda _, inputs, output: seen.append(len(output)))
     config = TrainConfig(batch_size=4, micro_batch_size=4)
     accumulate_gradients(plain_state(model), (x, y), logits_of, config)
-    assert seen == [256 - n_ignored]
+    assert seen == [256 - n_ignored + (n_filled if n_ignored == 130 else 0)]
     for parameter, gradient in zip(model.parameters(), expected):
         torch.testing.assert_close(parameter.grad, gradient, atol=1e-6, rtol=1e-4)
 
