@@ -60,9 +60,9 @@ def pytest_collection() -> Generator[None, object, object]:
 def until(is_so: Callable[[], object], seconds: float = 20) -> None:
     """Wait for what must come, and fail where it does not come."""
     deadline = time.monotonic() + seconds
-    while not is_so() and time.monotonic() < deadline:
+    while not is_so():  # once more would ask for what changes when it is asked for
+        assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(0.005)
-    assert is_so()
 
 
 @pytest.fixture
