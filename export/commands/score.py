@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from gptcore.bundle import load_translation_bundle
-from training.data.sentence_pairs import read_pairs
+from training.data.pairs.sentences import read_pairs
 from training.machine.progress import waiting
 
 

@@ -16,7 +16,7 @@ from gptcore.nn import build_model
 from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.translation.onnx import open_translator
 from gptcore.translation.search import Model, Translation, check_beams, encode_source, translate
-from training.data.sentence_pairs import Pair
+from training.data.pairs.sentences import Pair
 from training.machine.progress import progress
 from training.tasks.translation import Score, score
 

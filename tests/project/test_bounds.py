@@ -18,7 +18,7 @@ from export.pretrained.hugging_face import read_weights
 from export.pretrained.tokenizer import read_tokenizer
 from gptcore.checks import UserError
 from training.data.corpus import read_documents
-from training.data.sentence_pairs import read_pairs
+from training.data.pairs.sentences import read_pairs
 from training.formats import lines
 from training.formats.places import find_files
 

@@ -17,7 +17,7 @@ from gptcore.system.files import file_sha256, list_checkpoints, read_sealed, sea
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.commands.doctor import examine_all
-from training.data.sentence_pairs import TRAINING
+from training.data.pairs.sentences import TRAINING
 from training.run.directory import Run, say_next
 
 

@@ -12,9 +12,8 @@ import torch
 
 from gptcore.checks import UserError
 from gptcore.text.tokenizer import Tokenizer
-from training.data.pair_batches import POOL, PairBatches
-from training.data.rows import IGNORED
-from training.data.sentence_pairs import (
+from training.data.pairs.batches import POOL, PairBatches
+from training.data.pairs.sentences import (
     MAX_VALIDATION,
     Encoded,
     Pair,
@@ -23,6 +22,7 @@ from training.data.sentence_pairs import (
     split_pairs,
     write_pairs,
 )
+from training.data.rows import IGNORED
 
 BYTES = Tokenizer({bytes([b]): b for b in range(256)})
 START, END = BYTES.special["<|endoftext|>"], BYTES.special["<|end|>"]

@@ -19,7 +19,7 @@ from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import beam_search, penalty, target_ends, translate
-from training.data.sentence_pairs import read_pairs
+from training.data.pairs.sentences import read_pairs
 from training.run.directory import Run
 from training.tasks.translation import VALIDATION
 

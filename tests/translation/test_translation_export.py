@@ -42,7 +42,7 @@ from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.onnx import OnnxTranslator, load_translator
 from gptcore.translation.search import translate
 from training.__main__ import main as training_main
-from training.data.sentence_pairs import write_pairs
+from training.data.pairs.sentences import write_pairs
 
 GRAPHS = ["encoder_model", "decoder_with_past_model", "inspect"]
 

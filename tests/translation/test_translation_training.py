@@ -24,8 +24,8 @@ from gptcore.system.command_line import INTERRUPTED
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.commands.train import add_arguments
+from training.data.pairs.sentences import encode_pairs, read_pairs, split_pairs, write_pairs
 from training.data.rows import IGNORED
-from training.data.sentence_pairs import encode_pairs, read_pairs, split_pairs, write_pairs
 from training.jobs.options import from_preset
 from training.jobs.translation import open_task
 from training.machine.processes import World

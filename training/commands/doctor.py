@@ -19,7 +19,7 @@ from gptcore.config import Seq2SeqConfig
 from gptcore.system.files import LOCK, list_checkpoints, locked, read_object, step_of
 from gptcore.system.wording import word
 from gptcore.text.tokenizer import Tokenizer
-from training.data.sentence_pairs import TRAINING, VALIDATION, read_pairs
+from training.data.pairs.sentences import TRAINING, VALIDATION, read_pairs
 from training.data.shards import is_finished, is_url
 from training.data.sources import shards_of
 from training.machine.progress import waiting

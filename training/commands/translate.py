@@ -7,7 +7,7 @@ from gptcore.checks import UserError
 from gptcore.config import TRANSLATORS
 from gptcore.system.command_line import INTERRUPTED
 from training.commands import train
-from training.data.sentence_pairs import check_pairs_file
+from training.data.pairs.sentences import check_pairs_file
 from training.jobs.options import translator_preset
 from training.machine.progress import waiting
 from training.run.config import TRAININGS

@@ -1,1 +1,1 @@
-"""Documents, sentence pairs, token shards on the disk or at a URL, and batches of them."""
+"""Documents, token shards on the disk or at a URL, and batches of them."""

@@ -12,7 +12,7 @@ from gptcore.bundle import SOURCE_TOKENIZER
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
 from gptcore.text.tokenizer import Tokenizer
-from training.data.sentence_pairs import (
+from training.data.pairs.sentences import (
     TRAINING,
     VALIDATION,
     Pair,

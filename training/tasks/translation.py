@@ -17,8 +17,8 @@ from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import translate
-from training.data.pair_batches import PairBatches
-from training.data.sentence_pairs import (
+from training.data.pairs.batches import PairBatches
+from training.data.pairs.sentences import (
     MAX_VALIDATION,
     TRAINING,
     VALIDATION,

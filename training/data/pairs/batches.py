@@ -1,7 +1,7 @@
 """Batches of encoded sentence pairs.
 
     >>> from gptcore.text.tokenizer import Tokenizer
-    >>> from training.data.sentence_pairs import encode_pairs
+    >>> from training.data.pairs.sentences import encode_pairs
     >>> bytes_alone = Tokenizer.train([], 262)
     >>> pairs = [("two", "deux"), ("one", "un")]
     >>> _, encoded = encode_pairs(pairs, bytes_alone, bytes_alone, 128, "to train on")
@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from training.data.pairs.sentences import Encoded
 from training.data.rows import IGNORED
-from training.data.sentence_pairs import Encoded
 from training.machine.processes import World
 
 POOL = 32  # number of batches whose pairs are sorted by length together

@@ -1,0 +1,1 @@
+"""Sentence pairs for translators: read, encoded, and in batches."""
