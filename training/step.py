@@ -91,10 +91,10 @@ def accumulate_gradients(
 
 
 def learned_rows(targets: Tensor) -> Tensor:
-    """Return the indices (N,) of the flattened targets (B, T) that are learned, then of some others
-    until N is a multiple of ROWS.
+    """Return the indices (N,) of the learned tokens in the flattened targets (B, T).
 
-    It takes targets on the CPU: to ask a GPU for their number is to wait for it.
+    Others fill them up until N is a multiple of ROWS. `targets` are on the CPU: to ask a GPU for
+    their number is to wait for it.
     """
     is_ignored = targets.flatten() == IGNORED
     n_learned = len(is_ignored) - int(is_ignored.sum())

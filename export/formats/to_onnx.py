@@ -110,7 +110,7 @@ def decoder_graph(config: ModelConfig) -> onnx.ModelProto:
 def graph_without_weights(
     module: nn.Module, example: dict[str, Any], inputs: Axes, outputs: Axes
 ) -> onnx.ModelProto:
-    """Trace a module to a graph whose weights are names alone.
+    """Trace a module to a graph that names its weights but does not hold them.
 
     The arguments are those of `write_graph`.
     """

@@ -92,9 +92,9 @@ def read_config(settings: dict[str, Any], path: Path, context: int | None) -> Mo
 
 
 def check_attention(settings: dict[str, Any], size: int, path: Path) -> None:
-    """Raise UserError if a layer does not attend to all tokens before, in a context of `size`.
+    """Raise UserError if a layer's attention is limited to fewer than the last `size` tokens.
 
-    Windows that are no shorter than the context change nothing.
+    `size`: the model's context, in tokens; a window of at least that many changes nothing.
     """
     kinds = settings.get("layer_types") or []
     if not (isinstance(kinds, list) and all(kind in (FULL, WINDOW) for kind in kinds)):

@@ -96,9 +96,9 @@ def forget_pyinstaller() -> None:
 
 
 def open_log(folder: Path) -> TextIO:
-    """Return the file that has what a program without a terminal says, with the latest at its end.
+    """Open the log to which a program without a terminal appends what it prints.
 
-    Where it cannot be written, nothing is kept.
+    If the log cannot be written, the output is dropped.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

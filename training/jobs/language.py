@@ -81,7 +81,7 @@ def start(options: argparse.Namespace, looked: Text | None, world: World) -> dic
 def new_run(
     options: argparse.Namespace, plan: Plan, shards: Shards, data: RunData, base: Base | None
 ) -> Run:
-    """Return the run of a plan, with what it expects and what a person may ask the model."""
+    """Return the run of a plan, with its expected loss and example questions for the page."""
     training, expected = plan.training, plan.expected_bits_per_byte
     data = dataclasses.replace(data, expected_bits_per_byte=expected, planned_steps=training.steps)
     if data.chat and not data.datasets:
