@@ -47,7 +47,7 @@ def main() -> None:
     print(f"memory above that of a short prompt: {peak / MB:.0f} MB at the most")
     print(f"of this the cache: {cache / MB:.0f} MB; the rest: {(peak - cache) / MB:.0f} MB")
     waits = [
-        stopped(model, prompt(model, options.tokens, seed), share * seconds)
+        stopped(model, prompt(model, options.tokens, seed, n_reply=100), share * seconds)
         for seed, share in enumerate(STOPS, 2)
     ]
     shown = ", ".join(f"{wait:.2f}" for wait in waits)
@@ -55,10 +55,10 @@ def main() -> None:
           f"{statistics.median(waits):.2f}")  # fmt: skip
 
 
-def prompt(model: Model, n: int, seed: int) -> Request:
-    """A prompt of n tokens that no cache knows, for a reply of one token."""
+def prompt(model: Model, n: int, seed: int, n_reply: int = 1) -> Request:
+    """A prompt of n tokens that no cache knows, for a reply of n_reply tokens."""
     drawn = random.Random(seed).choices(range(256, model.config.vocab_size), k=n)
-    return Request(drawn, Sampling(temperature=0), 1)
+    return Request(drawn, Sampling(temperature=0), n_reply)
 
 
 def read(model: Model, request: Request) -> float:

@@ -133,6 +133,7 @@ def serve(
         batch_size=options.batch,
         micro_batch_size=rows,
         compile=options.compile,
+        warmup_steps=0,  # the plain loops have none, so that the losses can be compared
     )
     run = Run(config, train, RunData("", False, 0), path=Path())
     task = LanguageModelling(run, load_shards(shards))
