@@ -1,13 +1,10 @@
 """Shards at a URL: the same batches as from the disk, through a server that fails now and then."""
 
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import NANO, Refused, until
+from served import Quiet, served
 from trained import newest_checkpoint
 
 import training.data.remote
@@ -58,7 +56,7 @@ class Server:
         self.asked: Counter[str] = Counter()
         server = self
 
-        class Handler(SimpleHTTPRequestHandler):
+        class Handler(Quiet):
             def do_GET(self) -> None:
                 name = self.path.removeprefix("/")
                 server.asked[name] += 1
@@ -74,21 +72,15 @@ class Server:
                 self.wfile.write(data or b"")
                 self.close_connection = True
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
-        threading.Thread(target=partial(self.http.serve_forever, 0.01), daemon=True).start()
+        self.handler = Handler
 
 
 @pytest.fixture
 def server(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(training.data.remote, "PAUSES", (0.01, 0.01))
     server = Server(shards.path)
-    yield server
-    server.http.shutdown()
-    server.http.server_close()
+    with served(server.handler) as server.url:
+        yield server
 
 
 def same_batches(left: Shards, right: Shards, n_steps: int) -> bool:

@@ -2,17 +2,15 @@
 
 import dataclasses
 import gzip
-import io
 import json
-import threading
-import zipfile
 from collections.abc import Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from served import Quiet, served
+from texts import zipped
 
 import training.datasets.reading
 import training.machine.download
@@ -28,13 +26,6 @@ from training.datasets.registry import DATASETS, PREPARED
 GSM8K = DATASETS["gsm8k"].origins[0].file_name
 INSTRUCT = DATASETS["rasbt-instruct"].origins[0].file_name
 TALKS = "r/corpus/movies/a.csv"
-
-
-def zipped(name: str, content: str) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(name, content)
-    return file.getvalue()
 
 
 def damaged(zipped: bytes, name: str) -> bytes:
@@ -83,18 +74,10 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     text = "".join(map(question, (1, 2, 3, 2, 4))) + question(5).replace("more", "shit")
     (folder / "train.jsonl").write_text(text)
 
-    class Handler(SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-    handler = partial(Handler, directory=str(tmp_path / "site"))
-    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=partial(http.serve_forever, 0.01), daemon=True).start()
-    url = f"http://127.0.0.1:{http.server_port}/o/r/train.jsonl"
-    publish(monkeypatch, Origin(url, gsm8k))
-    yield url
-    http.shutdown()
-    http.server_close()
+    with served(partial(Quiet, directory=tmp_path / "site")) as address:
+        url = f"{address}/o/r/train.jsonl"
+        publish(monkeypatch, Origin(url, gsm8k))
+        yield url
 
 
 def publish(monkeypatch: pytest.MonkeyPatch, *origins: Origin) -> None:
@@ -265,8 +248,8 @@ def test_a_folder_that_cannot_be_written_is_named(
         ("rasbt-instruct", b"[]"),
         ("rasbt-instruct", b"[" * 100_000),
         ("self-dialogue", b"no zip"),
-        ("self-dialogue", zipped("r/corpus/a.csv", "[]")),
-        ("self-dialogue", damaged(zipped(TALKS, "[]"), TALKS)),
+        ("self-dialogue", zipped({"r/corpus/a.csv": "[]"})),
+        ("self-dialogue", damaged(zipped({TALKS: "[]"}), TALKS)),
     ],
     ids=lambda value: repr(value[:6]),
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from test_formats_read import documents, told, write, zipped
+from texts import documents, told, write, zipped
 
 from gptcore.checks import UserError
 from training.formats import books
@@ -146,8 +146,8 @@ def test_a_chapter_that_cannot_be_read_is_said_and_the_others_are_read(tmp_path:
 def test_whatever_byte_of_an_archive_is_wrong_is_said(tmp_path: Path, kind: str) -> None:
     good = {
         "book": epub({"1.xhtml": "<p>One</p>"}),
-        "archive": zipped(a__txt=b"One"),
-        "LZMA": zipped(zipfile.ZIP_LZMA, a__txt=b"One"),
+        "archive": zipped({"a.txt": b"One"}),
+        "LZMA": zipped({"a.txt": b"One"}, zipfile.ZIP_LZMA),
     }[kind]
     for at in range(len(good)):
         bad = good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from test_formats_read import CHAT, documents, told, write
+from texts import CHAT, documents, told, write
 
 
 def node(parent: str | None, role: str, parts: list, kind: str = "text", **more: Any) -> dict:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_formats_read import CHAT, documents, told, write
+from texts import CHAT, documents, told, write
 
 from training.data.corpus import read_sourced
 from training.data.rows import Rows

@@ -6,7 +6,7 @@ from pathlib import Path
 from time import process_time
 
 import pytest
-from test_formats_read import documents, told, write
+from texts import documents, told, write
 
 from gptcore.checks import UserError
 from training.formats.places import find_files

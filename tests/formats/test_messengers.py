@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_formats_read import documents, told, write
+from texts import documents, told, write
 
 from gptcore.checks import UserError
 from training.formats.found import Asked

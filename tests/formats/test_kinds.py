@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from test_formats_read import documents, write
+from texts import documents, write
 
 from gptcore.checks import UserError
 from training.formats.books import runs_together

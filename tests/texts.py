@@ -1,0 +1,39 @@
+"""Files as people have them, and what is read of them."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from training.data.corpus import Document, read_documents
+from training.formats.found import Asked
+from training.formats.places import find_files
+from training.look.look import look
+
+CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
+
+
+def documents(path: Path, **asked: Any) -> list[Document]:
+    return list(read_documents(find_files([path]), Asked(**asked)))
+
+
+def told(path: Path, **asked: Any) -> str:
+    return look(find_files([path]), Asked(**asked)).table()
+
+
+def write(path: Path, content: Any) -> Path:
+    """Write bytes, a text, or a value as JSON."""
+    if not isinstance(content, bytes | str):
+        content = json.dumps(content)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def zipped(members: dict[str, bytes | str], packing: int = zipfile.ZIP_DEFLATED) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", packing) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return stream.getvalue()
