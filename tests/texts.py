@@ -1,5 +1,6 @@
 """Files as people have them, and what is read of them."""
 
+import gzip
 import io
 import json
 import zipfile
@@ -14,8 +15,8 @@ from training.look.look import look
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
 
 
-def documents(path: Path, **asked: Any) -> list[Document]:
-    return list(read_documents(find_files([path]), Asked(**asked)))
+def documents(*paths: Path, **asked: Any) -> list[Document]:
+    return list(read_documents(find_files(paths), Asked(**asked)))
 
 
 def told(path: Path, **asked: Any) -> str:
@@ -23,11 +24,12 @@ def told(path: Path, **asked: Any) -> str:
 
 
 def write(path: Path, content: Any) -> Path:
-    """Write bytes, a text, or a value as JSON."""
-    if not isinstance(content, bytes | str):
-        content = json.dumps(content)
+    """Write bytes; or a text, or a value as JSON, compressed if the name ends in .gz."""
+    if not isinstance(content, bytes):
+        data = (content if isinstance(content, str) else json.dumps(content)).encode()
+        content = gzip.compress(data, 1) if path.suffix == ".gz" else data
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    path.write_bytes(content)
     return path
 
 

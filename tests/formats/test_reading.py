@@ -210,10 +210,7 @@ def test_a_zst_file_is_read_whole_or_refused(tmp_path: Path) -> None:
             documents(write(tmp_path / "flipped.txt.zst", flipped))
 
 
-def test_a_bomb_and_endless_nesting_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "bomb.zip", zipped({"a.txt": b"a" * 60_000_000}))
-    with pytest.raises(UserError, match=r"bomb.zip/a.txt: it unpacks from .* to 60,000,000"):
-        documents(path)
+def test_an_endless_stream_and_endless_nesting_are_refused(tmp_path: Path) -> None:
     endless = gzip.compress(b"PK\x03\x04" + b"a" * 60_000_000)
     with pytest.raises(UserError, match=r"endless.zip.gz: it unpacks from .* as no text does"):
         documents(write(tmp_path / "endless.zip.gz", endless))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from texts import CHAT, documents, told, write
 
+from gptcore.checks import UserError
 from training.data.corpus import read_sourced
 from training.data.rows import Rows
 from training.data.shards import prepare
@@ -266,29 +267,45 @@ def test_messages_of_tools_are_left_out_and_counted(tmp_path: Path) -> None:
     assert "skipped 1: a message of the role 'tool' (first: line 1)" in told(path)
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
-        ('{"messages": [{"role": "user", "content": "Hi"}]}', "no reply of an assistant"),
-        ('{"text": "one", "text": "two"}', "the key 'text' twice"),
-        ('{"messages": [{"role": "user", "content": "a"}, {"role": "x"}]}', "message 2 has the un"),
-        ('{"messages": [{"role": "user", "content": "a\\u0000"}]}', "NUL"),
-        ('{"message_id": "2", "parent_id": "1", "text": "Hi", "role": "assistant"}', "of a tree"),
-        ('{"title": "one"}', "no known key: its keys are 'title'"),
-        ('{"prompt": "Hi", "completion": "No!", "label": false}', "an example of a bad reply"),
-        (
-            '{"messages": [{"role": "user", "content": "<image>Who is it?"}, '
-            '{"role": "assistant", "content": "It is Ann."}], "images": ["ann.jpg"]}',
-            "about its 'images', which a text model cannot read",
-        ),
-    ],
-)
-def test_a_row_that_teaches_nothing_is_skipped_with_its_reason(
-    tmp_path: Path, row: str, reason: str
-) -> None:
-    path = write(tmp_path / "a.jsonl", f'{{"text": "fine"}}\n{row}\n')
+SKIPPED = {
+    "not JSON (Expecting property name": "{'text': 'single quotes'}",
+    "not JSON (Invalid control character": '{"text": "never clo',
+    "not JSON (Exceeds the limit (4300 digits)": f'{{"text": {"1" * 5000}}}',
+    "not JSON (maximum recursion depth": f'{{"text": {"[" * 100_000}}}',
+    "a number, not an object with keys": "42",
+    "a list, not an object with keys": '["text"]',
+    "a text, not an object with keys": '"messages"',
+    "null, not an object with keys": "null",
+    "an empty object": "{}",
+    "no known key: its keys are 'title'": '{"title": "one"}',
+    "the key 'text' twice": '{"text": "one", "text": "two"}',
+    "its 'text' is a number, not a text": '{"text": 42}',
+    "a character is only half a surrogate pair": '{"text": "\\ud83c"}',
+    "its messages are a text, not a list": '{"messages": "Hello"}',
+    "no reply of an assistant": '{"messages": [{"role": "user", "content": "Hi"}]}',
+    "message 1 has the unknown role []": '{"messages": [{"role": [], "content": "Hello"}]}',
+    "message 2 has the unknown role 'x'": json.dumps({"messages": [CHAT[0], {"role": "x"}]}),
+    "content of message 1 is null, not a text": '{"messages": [{"role": "user"}]}',
+    "message 3 is a system message": json.dumps({"messages": [*CHAT, SYSTEM]}),
+    "a NUL character": '{"messages": [{"role": "user", "content": "a\\u0000"}]}',
+    "one message of a tree": '{"parent_id": "1", "text": "Hi", "role": "assistant"}',
+    "an example of a bad reply": '{"prompt": "Hi", "completion": "No!", "label": false}',
+    "about its 'images', which a text model cannot read": json.dumps(
+        {"messages": CHAT, "images": ["ann.jpg"]}
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", SKIPPED)
+def test_a_row_that_teaches_nothing_is_skipped_with_its_reason(tmp_path: Path, reason: str) -> None:
+    path = write(tmp_path / "a.jsonl", f'{{"text": "fine"}}\n\n{SKIPPED[reason]}\n')
     assert documents(path) == ["fine"]
-    assert reason in told(path) and "(first: line 2)" in told(path)
+    held, skip = told(path).splitlines()
+    assert held.endswith("a.jsonl: JSON lines, 1 text, 4 bytes")
+    assert skip.startswith("  skipped 1: ") and reason in skip and skip.endswith("(first: line 3)")
+    with pytest.raises(UserError, match=r"no document was found: .*b\.jsonl, line 1: ") as refusal:
+        documents(write(tmp_path / "b.jsonl", SKIPPED[reason]))
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_value_with_a_key_twice_costs_no_other_value(tmp_path: Path) -> None:
