@@ -10,7 +10,7 @@ from training.datasets import parsers, parsers_stories
 from training.datasets.origins import Dataset, Origin, Parser, archive, hub, raw
 from training.datasets.story_questions import ask_about_story
 from training.datasets.story_requests import ask_for_story
-from training.datasets.told import conversations
+from training.datasets.told import ask_facts
 
 CDLA = "CDLA-Sharing-1.0"
 # SHA-256 of the prepared files, which have passed more filters than this code has.
@@ -216,12 +216,7 @@ DATASETS |= {  # which this project derives from others, under the same terms
         ("story-questions", TINY, "these stories, with questions about them", ask_about_story),
         ("story-chat", TINY, "these stories, asked for by what is in them", ask_for_story),
         ("story-requests", "stories", "short stories, asked for by what is in them", ask_for_story),
-        (
-            "story-facts",
-            TINY,
-            "their sentences as a user tells them, and questions",
-            conversations,
-        ),
-        ("persona-facts", PEOPLE, "what people tell of themselves, and questions", conversations),
+        ("story-facts", TINY, "their sentences as a user tells them, and questions", ask_facts),
+        ("persona-facts", PEOPLE, "what people tell of themselves, and questions", ask_facts),
     )
 }
