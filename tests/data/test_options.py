@@ -10,7 +10,7 @@ import training.data.sources
 from gptcore.config import PRESETS
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
-from training.data.shards import prepare
+from training.data.shards.folder import prepare
 from training.data.sources import name_of, run_data_of
 from training.formats.places import find_files
 from training.jobs.options import read_text, tokenised

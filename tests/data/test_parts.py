@@ -13,9 +13,9 @@ import zstandard
 from chatml import FOREIGN
 from conftest import Refused
 
-import training.data.parts
-import training.data.shard
-import training.data.shards
+import training.data.shards.folder
+import training.data.shards.parts
+import training.data.shards.shard
 import training.data.survey
 from gptcore.checks import UserError
 from gptcore.system.files import file_sha256
@@ -23,17 +23,17 @@ from gptcore.text.chat_format import ChatFormat
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.batches import Batches
-from training.data.parts import Part, join_parts, units, write_part
 from training.data.rows import Rows
-from training.data.shards import Shards, load_shards
+from training.data.shards.folder import Shards, load_shards
+from training.data.shards.parts import Part, join_parts, units, write_part
 from training.formats.found import Asked
 from training.formats.places import find_files
 
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training.data.parts, "UNIT_BYTES", 20_000)
-    monkeypatch.setattr(training.data.parts, "PIECE_BYTES", 5_000)
+    monkeypatch.setattr(training.data.shards.parts, "UNIT_BYTES", 20_000)
+    monkeypatch.setattr(training.data.shards.parts, "PIECE_BYTES", 5_000)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_a_piece_of_more_tokens_than_a_shard_has_overwrites_no_other_piece(
 ) -> None:
     """Replies of a letter have more tokens than bytes."""
     expected = made(texts, tmp_path / "expected", 1, tokenizer).manifest
-    monkeypatch.setattr(training.data.shard, "SHARD_TOKENS", 100)
+    monkeypatch.setattr(training.data.shards.shard, "SHARD_TOKENS", 100)
     assert made(texts, tmp_path / "made", 1, tokenizer).manifest == expected
 
 
@@ -175,7 +175,7 @@ def test_a_join_reads_no_shard(
         hashed.append(path.parent.name)
         return file_sha256(path)
 
-    monkeypatch.setattr(training.data.shards, "file_sha256", sha256)
+    monkeypatch.setattr(training.data.shards.folder, "file_sha256", sha256)
     assert join_parts(tmp_path / "made").manifest == expected
     assert set(hashed) == {"tokenizer"}
 

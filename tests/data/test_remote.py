@@ -16,8 +16,8 @@ from conftest import NANO, Refused, until
 from served import Quiet, served
 from trained import newest_checkpoint
 
-import training.data.remote
-import training.data.shard
+import training.data.shards.remote
+import training.data.shards.shard
 from gptcore.system.files import sealed, unseal
 from gptcore.text.chat_template import loss_mask
 from gptcore.text.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ from training.__main__ import main
 from training.data.batches import Batches
 from training.data.corpus import read_documents
 from training.data.rows import IGNORED, WINDOW, Rows
-from training.data.shards import Shards, load_shards, open_shards, prepare
+from training.data.shards.folder import Shards, load_shards, open_shards, prepare
 from training.data.sources import shards_of
 from training.formats.places import find_files
 from training.run.config import TrainConfig
@@ -42,7 +42,7 @@ def shards(chats: Path, tmp_path_factory: pytest.TempPathFactory, tokenizer: Tok
     files = find_files([chats])
     folder = tmp_path_factory.mktemp("shards")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training.data.shard, "SHARD_TOKENS", 4000)
+        patch.setattr(training.data.shards.shard, "SHARD_TOKENS", 4000)
         made = prepare(lambda: read_documents(files), folder, 512, tokenizer)
     assert len(made.split("train")) > 2 * WINDOW
     return made
@@ -77,7 +77,7 @@ class Server:
 
 @pytest.fixture
 def server(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(training.data.remote, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(training.data.shards.remote, "PAUSES", (0.01, 0.01))
     server = Server(shards.path)
     with served(server.handler) as server.url:
         yield server
@@ -234,7 +234,7 @@ def test_an_address_that_cannot_be_opened_is_refused_by_name(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(training.data.remote, "PAUSES", ())
+    monkeypatch.setattr(training.data.shards.remote, "PAUSES", ())
     said = refused(main, "--shards", url, "--out", tmp_path / "run")
     assert url in said and all(word in said for word in words)
 
@@ -243,7 +243,7 @@ def test_an_address_that_cannot_be_opened_is_refused_by_name(
 def test_a_manifest_that_is_none_is_refused(
     shards: Shards, tmp_path: Path, refused: Refused, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training.data.remote, "PAUSES", ())
+    monkeypatch.setattr(training.data.shards.remote, "PAUSES", ())
     manifest = unseal((shards.path / "manifest.json").read_text())
     if damage == "a name":
         manifest["sha256"]["../../evil"] = "0" * 64

@@ -11,7 +11,7 @@ from texts import CHAT, documents, told, write
 from gptcore.checks import UserError
 from training.data.corpus import read_sourced
 from training.data.rows import Rows
-from training.data.shards import prepare
+from training.data.shards.folder import prepare
 from training.formats.found import Asked
 from training.formats.places import find_files
 

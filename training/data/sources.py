@@ -18,7 +18,7 @@ from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus, Document, read_documents, texts_of
 from training.data.encodings import NAMES, compact, count_ids, named_encoding
 from training.data.leaks import without_leaks
-from training.data.shards import CACHE, Shards, is_finished, is_url, open_shards
+from training.data.shards.folder import CACHE, Shards, is_finished, is_url, open_shards
 from training.dialogues.generator import dialogues
 from training.formats.found import Asked
 from training.formats.places import File
