@@ -14,7 +14,7 @@ import tiktoken.registry
 from served import Quiet, served
 
 from gptcore.checks import UserError
-from gptcore.text.chat_template import loss_mask, render
+from gptcore.text.chat_template import loss_mask, messages_of, render
 from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from training.data import encodings
 from training.data.encodings import NAMES, compact, count_ids, named_encoding
@@ -192,8 +192,7 @@ def test_kept_ranks_have_ids_in_their_order_and_the_special_tokens_follow(
 
 
 def test_conversations_are_rendered_and_masked_with_kept_ranks(small: Tokenizer) -> None:
-    messages = [{"role": "user", "content": "Hello 🙂"}, {"role": "assistant", "content": "Hé!"}]
-    ids = render(messages, small)
+    ids = render(messages_of(["Hello 🙂", "Hé!"]), small)
     learned = np.array(ids)[loss_mask(np.array(ids), small)].tolist()
     begin, end = small.special["<|endoftext|>"], small.special["<|end|>"]
     assert learned == [begin, *small.encode("Hé!"), end]

@@ -10,6 +10,7 @@ import pytest
 from texts import documents, told, write
 
 from gptcore.checks import UserError
+from gptcore.text.chat_template import messages_of
 from training.formats.found import Asked
 from training.formats.places import find_files
 from training.look.look import look
@@ -148,10 +149,9 @@ def test_an_export_of_a_messenger_teaches_the_words_of_one_person(
         documents(path)
     with pytest.raises(UserError, match=r"did you mean --me \"Ben\"\? it has"):
         documents(path, me=("ben",))
-    said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me=("Ben",))]
-    assert said == [
-        [("user", "Are you there?"), ("assistant", "Yes, here.")],
-        [("user", "Coffee?"), ("assistant", "Sure.")],
+    assert documents(path, me=("Ben",)) == [
+        messages_of(["Are you there?", "Yes, here."]),
+        messages_of(["Coffee?", "Sure."]),
     ]
     assert (
         "skipped 2: a picture, a sound, a call, a notice or a forward, without words of its own "

@@ -13,6 +13,7 @@ import zstandard
 from texts import CHAT, documents, told, write, zipped
 
 from gptcore.checks import UserError
+from gptcore.text.chat_template import messages_of
 from training.formats import packed
 from training.formats.lines import values
 from training.jobs.options import asked_of
@@ -281,10 +282,9 @@ def test_a_table_of_times_writers_and_messages_is_a_chat(tmp_path: Path, is_reve
         csv.writer(stream).writerows([head, *(rows[::-1] if is_reversed else rows)])
     with pytest.raises(UserError, match=r"a chat in a table of Ben .*; .*--columns 'Message'"):
         documents(path)
-    said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me=("Ben",))]
-    assert said == [
-        [("user", "Are you\nthere?"), ("assistant", "Yes: here")],
-        [("user", "Morning."), ("assistant", "Coffee?")],
+    assert documents(path, me=("Ben",)) == [
+        messages_of(["Are you\nthere?", "Yes: here"]),
+        messages_of(["Morning.", "Coffee?"]),
     ]
     assert len(documents(path, columns=("Message",))) == 6
 

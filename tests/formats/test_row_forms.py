@@ -9,6 +9,7 @@ import pytest
 from texts import CHAT, documents, told, write
 
 from gptcore.checks import UserError
+from gptcore.text.chat_template import messages_of
 from training.data.corpus import read_sourced
 from training.data.rows import Rows
 from training.data.shards.folder import prepare
@@ -17,6 +18,7 @@ from training.formats.places import find_files
 
 MANY = [{"prompt": f"Question {i}", "completion": f"Reply {i}", "id": i} for i in range(40)]
 SYSTEM = {"role": "system", "content": "Be kind."}
+SHAREGPT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello!"}]
 
 
 ROWS = {
@@ -32,10 +34,7 @@ ROWS = {
         },
         [SYSTEM, *CHAT],
     ),
-    "ShareGPT": (
-        {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello!"}]},
-        CHAT,
-    ),
+    "ShareGPT": ({"conversations": SHAREGPT}, CHAT),
     "messages with a system prompt, in capitals": (
         {"System": "Be kind.", "Messages": CHAT},
         [SYSTEM, *CHAT],
@@ -63,41 +62,32 @@ ROWS = {
         [SYSTEM, *CHAT, *CHAT],
     ),
     "ShareGPT with a system prompt": (
-        {
-            "system": "Be kind.",
-            "conversations": [
-                {"from": "human", "value": "Hi"},
-                {"from": "gpt", "value": "Hello!"},
-            ],
-        },
+        {"system": "Be kind.", "conversations": SHAREGPT},
         [SYSTEM, *CHAT],
     ),
     "Alpaca": ({"instruction": "Hi", "input": "", "output": "Hello!"}, CHAT),
     "Alpaca with input": (
         {"instruction": "Add.", "input": "2, 3", "output": "5"},
-        [{"role": "user", "content": "Add.\n\n2, 3"}, {"role": "assistant", "content": "5"}],
+        messages_of(["Add.\n\n2, 3", "5"]),
     ),
     "Dolly": (
         {"instruction": "When?", "context": "It began in 2000.", "response": "2000"},
-        [
-            {"role": "user", "content": "When?\n\nIt began in 2000."},
-            {"role": "assistant", "content": "2000"},
-        ],
+        messages_of(["When?\n\nIt began in 2000.", "2000"]),
     ),
     "earlier questions and replies": (
         {"system": "Be kind.", "query": "Bye", "response": "Bye!", "history": [["Hi", "Hello!"]]},
-        [SYSTEM, *CHAT, {"role": "user", "content": "Bye"}, {**CHAT[1], "content": "Bye!"}],
+        [SYSTEM, *messages_of(["Hi", "Hello!", "Bye", "Bye!"])],
     ),
     "Guanaco's text": (
         {"text": "### Human: Hi### Assistant: Hello!### Human: Bye"},
-        [*CHAT, {"role": "user", "content": "Bye"}],
+        messages_of(["Hi", "Hello!", "Bye"]),
     ),
     "Alpaca's text": (
         {
             "text": "Below is an instruction that describes a task. Write a response.\n\n"
             "### Instruction:\nAdd.\n\n### Input:\n2, 3\n\n### Response:\n5"
         },
-        [{"role": "user", "content": "Add.\n\n2, 3"}, {"role": "assistant", "content": "5"}],
+        messages_of(["Add.\n\n2, 3", "5"]),
     ),
     "Llama's text": (
         {"text": "<s>[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello! </s>"},
@@ -131,8 +121,8 @@ ROWS = {
     "UltraFeedback": ({"prompt": "Hi", "chosen": CHAT, "rejected": CHAT[:1]}, CHAT),
     "a preferred message beside the conversation": (
         {
-            "conversations": [{"from": "human", "value": "Hi"}],
-            "chosen": {"from": "gpt", "value": "Hello!"},
+            "conversations": SHAREGPT[:1],
+            "chosen": SHAREGPT[1],
             "rejected": {"from": "gpt", "value": "No."},
         },
         CHAT,
