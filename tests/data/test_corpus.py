@@ -61,12 +61,6 @@ def test_a_folder_gives_its_files_in_order_with_those_of_its_subfolders(
     assert documents(tmp_path / "c.txt.gz", tmp_path / "b.txt") == ["third", "second"]
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
-def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path, name: str) -> None:
-    content = "Hello" if name == "a.txt" else rows({"text": "Hello"})
-    assert documents(write(tmp_path / name, b"\xef\xbb\xbf" + content.encode())) == ["Hello"]
-
-
 def test_separators_end_documents_and_are_no_part_of_them(tmp_path: Path) -> None:
     text = f"one{SEPARATOR}\ntwo\n{SEPARATOR}{SEPARATOR}\n \n{SEPARATOR}three{SEPARATOR}"
     assert documents(write(tmp_path / "a.txt", text)) == ["one", "two\n", "three"]
@@ -96,13 +90,6 @@ def test_a_line_of_300_kilobytes_is_cut_and_nothing_is_lost(tmp_path: Path, spac
     found = documents(write(tmp_path / "a.txt", text))
     assert "".join(found) == text
     assert len(found) >= 50 and max(map(len, found)) <= 4096
-
-
-def test_long_texts_are_cut_at_line_ends_where_there_are_some(tmp_path: Path) -> None:
-    text = "".join(f"Line {i}, which says little.\n" for i in range(3000))
-    found = documents(write(tmp_path / "a.txt", text))
-    assert "".join(found) == text
-    assert len(found) > 50 and all(document.endswith("\n") for document in found)
 
 
 @given(st.text("ab \n", max_size=200), st.integers(1, 50))

@@ -76,10 +76,3 @@ def test_what_only_begins_in_an_encoding_is_refused(tmp_path: Path) -> None:
     path.write_bytes("Schöne Grüße aus Köln. ".encode("cp1252") * 3000 + b"\x81")
     with pytest.raises(UserError, match=r"it begins as Windows-1252 and goes on as something else"):
         documents(path)
-
-
-def test_it_is_said_in_which_encoding_a_text_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "letter.txt"
-    path.write_bytes("Schöne Grüße aus Köln. ".encode("cp1252") * 9)
-    said = "text, read as Windows-1252 (if its letters look wrong, save it as UTF-8), 1 text"
-    assert said in told(path)

@@ -163,11 +163,6 @@ def test_one_long_value_makes_those_after_it_no_slower() -> None:
     assert [*values(stream)][-1] == (100_001, "99999") and process_time() - began < 10
 
 
-def test_prose_with_commas_is_no_table(tmp_path: Path) -> None:
-    text = "Text, he said, is text.\nAnd, she said, so it is.\n"
-    assert documents(write(tmp_path / "a.txt", text)) == [text]
-
-
 def in_window(data: bytes) -> bytes:
     """Return what zstd --long=31 makes of a stream."""
     long = zstandard.ZstdCompressionParameters.from_level(3, window_log=31)

@@ -221,14 +221,6 @@ def test_a_look_writes_for_programs_who_writes_and_which_files_are_not_used(
     assert reason == "it holds nothing but white space"
 
 
-def test_a_look_at_nothing_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n')
-    with pytest.raises(UserError, match=r"no document was found: .*rows\.jsonl, line 1: it has no"):
-        look(find_files([tmp_path])).summary()
-    assert main(["look", str(tmp_path)]) == 2
-    assert "skipped 1: it has no known key" in capsys.readouterr().out
-
-
 def test_a_name_that_no_chat_needs_is_said(tmp_path: Path) -> None:
     table = tmp_path / "faq.csv"
     table.write_text("question,answer\nHi,Hello!\n")
