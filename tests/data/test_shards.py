@@ -145,7 +145,7 @@ def test_shards_that_two_want_at_once_are_made_once(
     assert capsys.readouterr().out.count("tokenising 150 documents") == 1
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate", "no file", "no manifest", "bad manifest"])
+@pytest.mark.parametrize("damage", ["flip", "truncate", "no file", "no manifest", "{", "[]"])
 def test_damaged_shards_are_made_again(
     shards: Shards,
     corpus: Corpus,
@@ -166,8 +166,8 @@ def test_damaged_shards_are_made_again(
             starts.unlink()
         case "no manifest":
             (shards.path / "manifest.json").unlink()
-        case "bad manifest":
-            (shards.path / "manifest.json").write_text("{")
+        case manifest:
+            (shards.path / "manifest.json").write_text(manifest)
     with pytest.raises(UserError, match=r"are (damaged|missing)"):
         load_shards(shards.path)
     capsys.readouterr()
@@ -302,13 +302,6 @@ def test_the_manifest_notes_the_size_of_every_file(shards: Shards) -> None:
     noted = json.loads((shards.path / "manifest.json").read_text())["bytes"]
     files = {p.relative_to(shards.path).as_posix(): p for p in shards.path.rglob("*.*")}
     assert noted == {n: p.stat().st_size for n, p in files.items() if n != "manifest.json"}
-
-
-def test_a_folder_without_shards_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps([]))
-    for path in (tmp_path / "nothing", tmp_path):
-        with pytest.raises(UserError, match=r"are (damaged|missing)"):
-            load_shards(path)
 
 
 def test_a_shard_that_is_written_again_keeps_nothing_of_what_was_not_learned(
