@@ -23,6 +23,7 @@ SHAREGPT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello!"}
 
 ROWS = {
     "messages": ({"messages": CHAT}, CHAT),
+    "messages as a text": ({"messages": json.dumps(CHAT)}, CHAT),
     "OpenAI fine-tuning": (
         {
             "messages": [

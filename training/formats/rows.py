@@ -15,6 +15,7 @@ mapping, chat_messages, ...     what assistants export, see training.formats.cha
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
@@ -62,15 +63,22 @@ ROLES = {
     "": ("tool", "function", "function_call", "function_response", "observation", "ipython"),
 }
 ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
+MESSAGES = re.compile(r"\[\s*\{")  # how they begin as JSON
 
 
 def document_of(row: Any, asked: Asked) -> tuple[Document, list[str]]:
-    """Return a row's document, and what was left out of it. Raises Unreadable if it has none."""
+    """Return a row's document, and what was left out of it. Raises Unreadable if it has none.
+
+    `row`: a value of JSON, a row of a table, or in its place why it is none.
+    """
+    if isinstance(row, Unreadable):
+        raise row
     if not isinstance(row, Mapping):
         raise Unreadable(f"it is {a_name_of(row)}, not an object with keys")
-    keys = {str(key).strip().lower(): key for key in row}
     if asked.columns:
         return of_columns(row, asked.columns), []
+    keys = {str(key).strip().lower(): key for key in row}
+    row = row | {keys[n]: parsed(n, row[keys[n]]) for n in {*CONVERSATIONS, "chosen"} & {*keys}}
     if (talk := exported(row)) is not None:
         return conversation(talk)
     for name in CONVERSATIONS:
@@ -98,6 +106,17 @@ def document_of(row: Any, asked: Asked) -> tuple[Document, list[str]]:
         raise Unreadable("it is an empty object")
     remedy = "name the one for texts, or the two for question and answer, with --columns"
     raise Unreadable(f"it has no known key: its keys are {keys_in(row)}: {remedy}")
+
+
+def parsed(name: str, value: Any) -> Any:
+    """Return a conversation that is written as JSON, as in tables; a chosen reply may be a text."""
+    is_json = isinstance(value, str) and MESSAGES.match(value)
+    try:
+        return parse_row(value) if is_json else value
+    except Unreadable:
+        if name != "chosen":
+            raise
+        return value
 
 
 def keys_in(row: Mapping[str, Any]) -> str:
