@@ -35,7 +35,7 @@ def write(path: Path, content: Any) -> Path:
 
 def zipped(members: dict[str, bytes | str], packing: int = zipfile.ZIP_DEFLATED) -> bytes:
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", packing) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in members.items():  # of no date: a test's name may be made of them
+            archive.writestr(zipfile.ZipInfo(name), content, packing)
     return stream.getvalue()

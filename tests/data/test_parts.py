@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import zipfile
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import zstandard
 from chatml import FOREIGN
 from conftest import Refused
+from texts import zipped
 
 import training.data.shards.folder
 import training.data.shards.parts
@@ -84,16 +84,18 @@ def test_of_packed_texts_no_more_is_held_out(
 ) -> None:
     monkeypatch.setattr(training.data.survey, "MAX_VALIDATION_BYTES", 3000)
     data = (texts / "chats.jsonl").read_bytes()
-    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("chats.jsonl", data)
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(data))
     half = len(data) // 2
-    (tmp_path / "two.jsonl.gz").write_bytes(gzip.compress(data[:half]) + gzip.compress(data[half:]))
-    (tmp_path / "a.jsonl.zst").write_bytes(zstandard.compress(data))
+    packed = {
+        "a.zip": zipped({"chats.jsonl": data}),
+        "a.jsonl.gz": gzip.compress(data),
+        "a.jsonl.zst": zstandard.compress(data),
+        "two.jsonl.gz": gzip.compress(data[:half]) + gzip.compress(data[half:]),
+    }
+    (tmp_path / name).write_bytes(packed[name])
     plain = made(texts / "chats.jsonl", tmp_path / "plain", 1, tokenizer).manifest["splits"]
-    packed = made(tmp_path / name, tmp_path / "packed", 2, tokenizer).manifest["splits"]
-    assert packed["val"]["n_tokens"] == plain["val"]["n_tokens"]
-    assert 20 * packed["val"]["n_tokens"] < packed["train"]["n_tokens"]
+    found = made(tmp_path / name, tmp_path / "packed", 2, tokenizer).manifest["splits"]
+    assert found["val"]["n_tokens"] == plain["val"]["n_tokens"]
+    assert 20 * found["val"]["n_tokens"] < found["train"]["n_tokens"]
 
 
 def test_every_piece_is_made_by_one_part_that_shares_its_unit() -> None:

@@ -1,12 +1,11 @@
 """Chats that people export: who says what to whom, and where one conversation ends."""
 
-import zipfile
 from datetime import datetime
 from pathlib import Path
 from time import process_time
 
 import pytest
-from texts import documents, told, write
+from texts import documents, told, write, zipped
 
 from gptcore.checks import UserError
 from gptcore.text.chat_template import messages_of
@@ -249,10 +248,8 @@ def test_a_small_group_has_people_who_write_once(tmp_path: Path) -> None:
 
 
 def test_an_archive_with_a_chat_says_first_whose_words_may_be_learned(tmp_path: Path) -> None:
-    archive = tmp_path / "chat.zip"
-    with zipfile.ZipFile(archive, "w") as members:
-        members.writestr("00000001-PHOTO.jpg", b"\xff\xd8\xff\xe0\0\x10JFIF\0")
-        members.writestr("_chat.txt", WHATSAPP)
+    members = {"00000001-PHOTO.jpg": b"\xff\xd8\xff\xe0\0\x10JFIF\0", "_chat.txt": WHATSAPP}
+    archive = write(tmp_path / "chat.zip", zipped(members))
     with pytest.raises(UserError, match=r"found: .*_chat\.txt: it is a WhatsApp chat of Ann"):
         look(find_files([archive])).check()
 
