@@ -62,7 +62,7 @@ def count_ids(texts: Iterable[str], tokenizer: Tokenizer) -> np.ndarray:
 def compact(encoding: Tokenizer, used: Iterable[int]) -> Tokenizer:
     """Return a tokenizer with only the used ids and the 256 single bytes, renumbered in order.
 
-    It encodes a text of used tokens as before.
+    It encodes a text of used tokens as before. The encoding is whole: its ids are its ranks.
     """
     singles = (encoding.ranks[bytes([byte])] for byte in range(256))
     return Tokenizer(encoding.ranks, encoding.pattern, sorted({*used, *singles}))
