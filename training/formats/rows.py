@@ -67,9 +67,9 @@ MESSAGES = re.compile(r"\[\s*\{")  # how they begin as JSON
 
 
 def document_of(row: Any, asked: Asked) -> tuple[Document, list[str]]:
-    """Return a row's document, and what was left out of it. Raises Unreadable if it has none.
+    """Return the document of a row, which may be an Unreadable, and what was left out of it.
 
-    `row`: a value of JSON, a row of a table, or in its place why it is none.
+    Raises Unreadable if it has none.
     """
     if isinstance(row, Unreadable):
         raise row
@@ -78,7 +78,8 @@ def document_of(row: Any, asked: Asked) -> tuple[Document, list[str]]:
     if asked.columns:
         return of_columns(row, asked.columns), []
     keys = {str(key).strip().lower(): key for key in row}
-    row = row | {keys[n]: parsed(n, row[keys[n]]) for n in {*CONVERSATIONS, "chosen"} & {*keys}}
+    told = [name for name in (*CONVERSATIONS, "chosen") if name in keys]
+    row = {**row, **{keys[name]: parsed(name, row[keys[name]]) for name in told}}
     if (talk := exported(row)) is not None:
         return conversation(talk)
     for name in CONVERSATIONS:
