@@ -23,10 +23,17 @@ from training.formats.chats.transcripts import read_chat
 from training.formats.encoding import HEAD, note
 from training.formats.found import Asked, Found, Item, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import TIMES, kind_of
-from training.formats.lines import characters, numbered_lines, open_text, text_encoding, values
+from training.formats.lines import (
+    characters,
+    numbered_lines,
+    open_text,
+    parse_row,
+    text_encoding,
+    values,
+)
 from training.formats.packed import DAMAGED, unpacked
 from training.formats.places import File
-from training.formats.rows import items_of, parse_row
+from training.formats.rows import items_of
 from training.formats.tables import known, read_parquet, read_table
 from training.formats.texts import cut_up
 

@@ -14,9 +14,7 @@ mapping, chat_messages, ...     what assistants export, see training.formats.cha
     [{'role': 'user', 'content': '2 + 2?'}, {'role': 'assistant', 'content': '4'}]
 """
 
-import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from typing import Any
@@ -24,6 +22,7 @@ from typing import Any
 from gptcore.text.chat_template import messages_of
 from training.formats.chats.assistants import exported
 from training.formats.found import Asked, Document, Found, Item, Skip, Unreadable
+from training.formats.lines import parse_row
 from training.formats.templates import turns_in
 from training.formats.texts import documents_of
 
@@ -323,24 +322,6 @@ def is_unlearned(message: Mapping[str, Any]) -> bool:
     if weight not in (0, 1):
         raise Unreadable(f"a weight is {weight!r}: it must be 0 or 1")
     return weight == 0
-
-
-def parse_row(text: str) -> Any:
-    """Parse one JSON value. Raises Unreadable, also for a key that an object has twice."""
-    try:
-        return json.loads(text, object_pairs_hook=without_repeats)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, Unreadable):
-            raise
-        raise Unreadable(f"it is not JSON ({getattr(error, 'msg', error)})") from None
-
-
-def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
-        raise Unreadable(f"it has the key {twice!r} twice, and one would be lost")
-    return found
 
 
 def a_name_of(value: Any) -> str:
