@@ -1,6 +1,5 @@
 """Pages and books: the words of HTML, EPUB and PDF, each once, and what is said of damaged ones."""
 
-import io
 import zipfile
 from pathlib import Path
 from urllib.parse import unquote
@@ -64,19 +63,15 @@ def epub(pages: dict[str, str | bytes], **more: str) -> bytes:
     items = "".join(f'<item id="i{i}" href="{href}"/>' for i, href in enumerate(pages))
     refs = "".join(f'<itemref idref="i{i}"/>' for i in range(len(pages)))
     package = '<package xmlns="http://www.idpf.org/2007/opf">{}</package>'
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as book:
-        book.writestr("mimetype", "application/epub+zip")
-        book.writestr("META-INF/container.xml", container)
-        for name, text in more.items():
-            book.writestr(f"META-INF/{name}.xml", text)
-        head = f"<manifest>{items}</manifest><spine>{refs}</spine>"
-        book.writestr("OEBPS/content.opf", package.format(head))
-        for href, page in pages.items():
-            if page:
-                text = page if isinstance(page, bytes) else PAGE.format(page)
-                book.writestr(f"OEBPS/{unquote(href).partition('#')[0]}", text)
-    return stream.getvalue()
+    head = f"<manifest>{items}</manifest><spine>{refs}</spine>"
+    members = {"mimetype": "application/epub+zip", "META-INF/container.xml": container}
+    members |= {f"META-INF/{name}.xml": text for name, text in more.items()}
+    members |= {"OEBPS/content.opf": package.format(head)}
+    for href, page in pages.items():
+        if page:
+            text = page if isinstance(page, bytes) else PAGE.format(page)
+            members[f"OEBPS/{unquote(href).partition('#')[0]}"] = text
+    return zipped(members, zipfile.ZIP_STORED)
 
 
 def test_a_book_is_read_in_the_order_of_its_spine(tmp_path: Path) -> None:
