@@ -5,14 +5,16 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
 from playwright.sync_api import Browser, expect
-from served import Quiet, served
 
 from export.__main__ import main as export_main
 from export.runtimes.environments import NPM, PEERS, PYTHON, Peer, install
@@ -20,8 +22,8 @@ from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
 from gptcore.text.tokenizer import Tokenizer
-from training.data.shards.parts import Part, join_parts, write_part
-from training.data.shards.remote import MANIFEST
+from training.data.parts import Part, join_parts, write_part
+from training.data.remote import MANIFEST
 from training.formats.found import Asked
 from training.formats.places import find_files
 
@@ -140,7 +142,7 @@ def test_the_page_of_the_kit_proves_itself_and_replies(
     browser: Browser, tmp_path: Path, installed: dict[str, Path], kit: Path, nano: OnnxModel
 ) -> None:
     (copied(tmp_path, installed).parent / "kit").symlink_to(kit)
-    with served(partial(Quiet, directory=tmp_path)) as address:
+    with served(tmp_path) as address:
         page = browser.new_page()
         requests = []
         page.on("request", lambda request: requests.append(request.url))
@@ -177,6 +179,19 @@ def test_the_examples_in_javascript_have_the_version_that_is_verified() -> None:
         assert any(lock.get(f"node_modules/{name}") == version for lock in locked), name
 
 
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
 @pytest.fixture
 def checkout(tmp_path: Path, installed: dict[str, Path]) -> Iterator[str]:
     """The project's root after `npm install`, served; the address."""
@@ -185,7 +200,7 @@ def checkout(tmp_path: Path, installed: dict[str, Path]) -> Iterator[str]:
     (tmp_path / "examples" / "browser").symlink_to(EXAMPLES / "browser")
     packages = tmp_path / "examples" / "transformers_js" / "node_modules"
     packages.symlink_to(installed["transformers.js"] / "node_modules")
-    with served(partial(Quiet, directory=tmp_path)) as address:
+    with served(tmp_path) as address:
         yield address
 
 
