@@ -17,8 +17,8 @@ from collections import defaultdict
 from training.data.leaks import normalised
 from training.formats.found import Document
 
-FEWEST = 10  # answers; of fewer there is nothing to learn by asking in other words
-MOST = 5000  # exchanges; where there are more, what is alike is asked in other words
+FEWEST = 10  # answers; fewer are a first try
+MOST = 5000  # exchanges; of more, many ask alike in other words
 NEARLY_ALL = 0.9  # of the answers
 
 
