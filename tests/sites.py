@@ -6,13 +6,14 @@ Every request of every test must stay on its host.
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 from in_browser import new_tab, set_number
 from playwright.sync_api import Browser, Page, expect
+from served import Quiet
 
 from export.__main__ import main
 from gptcore.bundle import read_facts, write_facts
@@ -23,11 +24,6 @@ from gptcore.model import OnnxModel
 GREEDY = Sampling(temperature=0)
 NO_GPU = "delete Navigator.prototype.gpu"
 Open = Callable[..., Page]
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *arguments: object) -> None:
-        pass
 
 
 def holding(arrives: Event) -> type[Quiet]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import Rows
-from training.data.shard import Shard
+from training.data.shards.shard import Shard
 
 BYTES = Tokenizer({bytes([b]): b for b in range(256)})
 ENDOFTEXT, PAD, _, USER, ASSISTANT, END = BYTES.special.values()
@@ -15,7 +15,7 @@ ENDOFTEXT, PAD, _, USER, ASSISTANT, END = BYTES.special.values()
 
 @dataclass(frozen=True)
 class Part:
-    """As training.data.shards.Shard."""
+    """As training.data.shards.shard.Shard."""
 
     name: str
     ids: np.ndarray

@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 from gptcore.checks import UserError
 from gptcore.nn.checkpoint import MODEL, STATE, first_sound
 from gptcore.system.files import list_checkpoints
-from training.data.shards import load_shards
+from training.data.shards.folder import load_shards
 from training.run.directory import Run
 
 SETTINGS = {

@@ -34,7 +34,7 @@ from benchmarks.memory import peak_memory
 from gptcore.system.cores import n_cores
 from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import IGNORED
-from training.data.shards import load_shards, prepare
+from training.data.shards.folder import load_shards, prepare
 from training.data.sources import open_corpus
 from training.formats.places import find_files
 from training.machine.processes import World

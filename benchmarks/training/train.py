@@ -36,7 +36,7 @@ from benchmarks.training.contenders import CONTENDERS, Parts
 from gptcore.config import PRESETS, ModelConfig
 from gptcore.nn import count_parameters
 from gptcore.system.cores import n_cores
-from training.data.shards import load_shards, prepare
+from training.data.shards.folder import load_shards, prepare
 from training.data.sources import open_corpus
 from training.evaluation.validation import evaluate
 from training.formats.places import find_files

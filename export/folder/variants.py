@@ -29,7 +29,7 @@ from gptcore.facts import Variant
 from gptcore.system.cores import fastest, median_seconds, n_cores, thread_counts
 from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import IGNORED, Rows
-from training.data.shards import CACHE, open_shards
+from training.data.shards.folder import CACHE, open_shards
 from training.evaluation.bits_per_byte import Total
 from training.machine.progress import progress, waiting
 from training.run.directory import Run

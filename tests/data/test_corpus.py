@@ -12,6 +12,7 @@ import pytest
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from texts import CHAT, documents, write
 
 from gptcore.checks import UserError
 from gptcore.text.tokenizer import PATTERN
@@ -19,26 +20,12 @@ from training.data.corpus import Document, document_text, read_documents
 from training.data.survey import survey
 from training.formats.places import find_files
 from training.formats.texts import READ_CHARACTERS, SEPARATOR, cut, documents_of
-from training.look.look import look
 
 # Of tiktoken's cl100k_base, which finds line ends in white space as ours does.
 CL100K = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
     r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 )
-CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
-
-
-def write(path: Path, content: str | bytes) -> Path:
-    """Write a file, compressed if its name ends in .gz."""
-    data = content.encode() if isinstance(content, str) else content
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(data, 1) if path.name.endswith(".gz") else data)
-    return path
-
-
-def documents(*paths: Path) -> list[Document]:
-    return list(read_documents(find_files(paths)))
 
 
 def rows(*values: object) -> str:
@@ -74,12 +61,6 @@ def test_a_folder_gives_its_files_in_order_with_those_of_its_subfolders(
     assert documents(tmp_path / "c.txt.gz", tmp_path / "b.txt") == ["third", "second"]
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
-def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path, name: str) -> None:
-    content = "Hello" if name == "a.txt" else rows({"text": "Hello"})
-    assert documents(write(tmp_path / name, b"\xef\xbb\xbf" + content.encode())) == ["Hello"]
-
-
 def test_separators_end_documents_and_are_no_part_of_them(tmp_path: Path) -> None:
     text = f"one{SEPARATOR}\ntwo\n{SEPARATOR}{SEPARATOR}\n \n{SEPARATOR}three{SEPARATOR}"
     assert documents(write(tmp_path / "a.txt", text)) == ["one", "two\n", "three"]
@@ -109,13 +90,6 @@ def test_a_line_of_300_kilobytes_is_cut_and_nothing_is_lost(tmp_path: Path, spac
     found = documents(write(tmp_path / "a.txt", text))
     assert "".join(found) == text
     assert len(found) >= 50 and max(map(len, found)) <= 4096
-
-
-def test_long_texts_are_cut_at_line_ends_where_there_are_some(tmp_path: Path) -> None:
-    text = "".join(f"Line {i}, which says little.\n" for i in range(3000))
-    found = documents(write(tmp_path / "a.txt", text))
-    assert "".join(found) == text
-    assert len(found) > 50 and all(document.endswith("\n") for document in found)
 
 
 @given(st.text("ab \n", max_size=200), st.integers(1, 50))
@@ -182,17 +156,11 @@ def test_a_large_file_is_streamed(tmp_path: Path, name: str) -> None:
     assert at_first < 1_000_000 and at_last < 2_000_000  # of 12 million
 
 
-REFUSED = {
+REFUSED = {  # docs/odd-files.md has others
     "missing.txt": (None, "no such file or folder"),
-    "empty.txt": (b"", "is empty"),
-    "random.txt": (random.Random(1).randbytes(2000), "is binary, not text"),
-    "damaged.txt": ("naïve".encode() + b"\xff", "is not UTF-8 text"),
-    "nul.txt": (b"text, then \0\0\0 binary", "holds NUL characters"),
     "utf16.txt": ("two bytes a letter".encode("utf-16-le"), "is UTF-16 without a byte-order"),
     "late.txt": ("naïf ".encode() * 50_000 + b"\xff", "is not UTF-8 text"),
     "random.jsonl": (random.Random(1).randbytes(2000), "is binary, not text"),
-    "truncated.txt.gz": (gzip.compress(words(50_000).encode())[:9000], "is a damaged archive"),
-    "truncated.jsonl.gz": (gzip.compress(rows({"text": words(50_000)}).encode())[:9000], "archive"),
     "flipped.txt.gz": (gzip.compress(b"text " * 99)[:-6] + b"\0\1\2\3\4\5", "archive"),
 }
 
@@ -205,40 +173,6 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path, name: str
     with pytest.raises(UserError, match=message) as refusal:
         documents(tmp_path / name)
     assert name in str(refusal.value)
-
-
-BAD_ROWS = {
-    "no JSON": "{'text': 'single quotes'}",
-    "half a row": '{"text": "never clo',
-    "another key": '{"id": "Hello"}',
-    "no object": "42",
-    "a list": '["text"]',
-    "a name": '"messages"',
-    "null": "null",
-    "an empty object": "{}",
-    "no string": '{"text": 42}',
-    "a text for messages": '{"messages": "Hello"}',
-    "an unknown role": '{"messages": [{"role": "robot", "content": "Hello"}]}',
-    "a role that is a list": '{"messages": [{"role": [], "content": "Hello"}]}',
-    "a message without content": '{"messages": [{"role": "user"}]}',
-    "content that is no text": '{"messages": [{"role": "user", "content": null}]}',
-    "a late system message": rows({"messages": [*CHAT, {"role": "system", "content": "x"}]}),
-    "a number of 5000 digits": '{"text": ' + "1" * 5000 + "}",
-    "a very deep list": '{"text": ' + "[" * 100_000 + "}",
-    "half a surrogate pair": '{"text": "\\ud83c"}',
-}
-
-
-@pytest.mark.parametrize("kind", BAD_ROWS)
-def test_a_bad_line_is_skipped_and_told_by_number(tmp_path: Path, kind: str) -> None:
-    file = write(tmp_path / "a.jsonl", rows({"text": "fine"}) + "\n" + BAD_ROWS[kind])
-    assert documents(file) == ["fine"]
-    told = look(find_files([file])).table().splitlines()
-    assert len(told) == 2 and told[0].endswith("a.jsonl: JSON lines, 1 text, 4 bytes")
-    assert told[1].startswith("  skipped 1: ") and told[1].endswith("(first: line 3)")
-    with pytest.raises(UserError, match=r"no document was found: .*b\.jsonl, line 1: ") as refusal:
-        documents(write(tmp_path / "b.jsonl", BAD_ROWS[kind]))
-    assert "\n" not in str(refusal.value)
 
 
 def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:

@@ -1,24 +1,23 @@
 """Published encodings: fetched from a real server, kept, refused; and compact vocabularies."""
 
 import hashlib
-import http.server
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tiktoken.load
 import tiktoken.registry
-from hypothesis import given
-from hypothesis import strategies as st
+from served import Quiet, served
 
 from gptcore.checks import UserError
-from gptcore.text.chat_template import loss_mask, render
+from gptcore.text.chat_template import loss_mask, messages_of, render
 from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from training.data import encodings
-from training.data.encodings import NAMES, Usage, compact, named_encoding, usage
+from training.data.encodings import NAMES, compact, count_ids, named_encoding
 
 # Of tiktoken's r50k_base: a pattern other than ours.
 R50K = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
@@ -34,27 +33,7 @@ def full(tokenizer: Tokenizer) -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def small(full: Tokenizer) -> Tokenizer:
-    return compact(full, usage(CORPUS, full).used)
-
-
-class Server(http.server.ThreadingHTTPServer):
-    """Serves the rank file, and counts how often."""
-
-    def __init__(self, content: bytes):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.content, self.n_requests = content, 0
-        self.url = f"http://127.0.0.1:{self.server_port}/small.tiktoken"
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.server.n_requests += 1
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(self.server.content)
-
-    def log_message(self, *_: object) -> None:
-        """Not on the tests' output."""
+    return compact(full, np.flatnonzero(count_ids(CORPUS, full)).tolist())
 
 
 @pytest.fixture
@@ -74,10 +53,17 @@ def forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], N
 @pytest.fixture
 def server(
     full: Tokenizer, forgotten: Callable, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Server]:
-    """Publishes `full` as r50k_base at an address of this machine, its hash known to tiktoken."""
-    server = Server(full.to_bytes())
-    sha256 = hashlib.sha256(full.to_bytes()).hexdigest()
+) -> Iterator[SimpleNamespace]:
+    """Publishes `full` as r50k_base, its hash known to tiktoken, and counts how often it is got."""
+    server = SimpleNamespace(content=full.to_bytes(), n_requests=0)
+    sha256 = hashlib.sha256(server.content).hexdigest()
+
+    class Handler(Quiet):
+        def do_GET(self) -> None:
+            server.n_requests += 1
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(server.content)
 
     def published() -> dict[str, object]:
         ranks = tiktoken.load.load_tiktoken_bpe(server.url, sha256)
@@ -89,16 +75,13 @@ def server(
 
     assert set(NAMES) <= set(tiktoken.list_encoding_names())
     monkeypatch.setitem(tiktoken.registry.ENCODING_CONSTRUCTORS, "r50k_base", published)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(Handler) as address:
+        server.url = f"{address}/small.tiktoken"
+        yield server
 
 
 def test_an_encoding_is_fetched_once_and_then_read_from_the_cache(
-    server: Server, full: Tokenizer, forgotten: Callable, tmp_path: Path
+    server: SimpleNamespace, full: Tokenizer, forgotten: Callable, tmp_path: Path
 ) -> None:
     for _ in range(2):
         fetched = named_encoding("r50k_base")
@@ -111,7 +94,7 @@ def test_an_encoding_is_fetched_once_and_then_read_from_the_cache(
 
 
 def test_a_damaged_cache_is_fetched_again(
-    server: Server, full: Tokenizer, forgotten: Callable, tmp_path: Path
+    server: SimpleNamespace, full: Tokenizer, forgotten: Callable, tmp_path: Path
 ) -> None:
     named_encoding("r50k_base")
     forgotten()
@@ -121,14 +104,14 @@ def test_a_damaged_cache_is_fetched_again(
     assert server.n_requests == 2
 
 
-def test_a_file_with_another_hash_is_refused(server: Server, tmp_path: Path) -> None:
+def test_a_file_with_another_hash_is_refused(server: SimpleNamespace, tmp_path: Path) -> None:
     server.content = server.content[:-30]
     with pytest.raises(UserError, match=r"r50k_base .*Hash mismatch"):
         named_encoding("r50k_base")
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_cache_that_cannot_be_written_is_named(server: Server, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_named(server: SimpleNamespace, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file, not a folder")
     with pytest.raises(UserError, match=r"TIKTOKEN_CACHE_DIR is .*cache"):
         named_encoding("r50k_base")
@@ -171,14 +154,11 @@ def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
         named_encoding("cl100k")
 
 
-def test_usage_counts_tokens_and_the_ids_that_occur(full: Tokenizer) -> None:
+def test_the_tokens_of_texts_are_counted(full: Tokenizer) -> None:
     ids = [i for text in CORPUS for i in full.encode(text)]
-    assert usage(iter(CORPUS), full) == Usage(len(ids), sorted(set(ids)))
-    found = usage(CORPUS, full)
-    assert found.n_distinct == len(set(ids)) < found.n_tokens
-    assert found.largest_id == max(ids)
-    assert usage([], full) == usage([""], full) == Usage(0, [])
-    assert (Usage(0, []).n_distinct, Usage(0, []).largest_id) == (0, -1)
+    counts = count_ids(iter(CORPUS), full)
+    assert counts.tolist() == [ids.count(i) for i in range(full.vocab_size)] and counts.max() > 1
+    assert not count_ids([""], full).any()
 
 
 def test_a_compact_vocabulary_splits_its_corpus_as_the_full_one_does(
@@ -189,20 +169,12 @@ def test_a_compact_vocabulary_splits_its_corpus_as_the_full_one_does(
         assert [small.kept[i] for i in small.encode(text)] == full.encode(text)
 
 
-@given(text=st.one_of(st.text(), st.lists(st.sampled_from(
-    [*CORPUS, "the weather", " pizza", "日本語", "🙂", "👩‍👧", "Grüße", *SPECIAL_TOKENS, " ", "\n"]
-)).map("".join)))  # fmt: skip
-def test_any_text_comes_back_from_a_compact_vocabulary(small: Tokenizer, text: str) -> None:
-    ids = small.encode(text)
-    assert small.decode(ids) == text
-    assert all(0 <= i < len(small.kept) for i in ids)
-
-
 def test_a_compact_vocabulary_has_the_used_ids_and_the_bytes(
     full: Tokenizer, small: Tokenizer
 ) -> None:
     singles = {full.ranks[bytes([byte])] for byte in range(256)}
-    assert set(small.kept) == set(usage(CORPUS, full).used) | singles
+    used = {i for text in CORPUS for i in full.encode(text)}
+    assert set(small.kept) == used | singles
     assert small.pattern == full.pattern
 
 
@@ -220,23 +192,9 @@ def test_kept_ranks_have_ids_in_their_order_and_the_special_tokens_follow(
 
 
 def test_conversations_are_rendered_and_masked_with_kept_ranks(small: Tokenizer) -> None:
-    messages = [{"role": "user", "content": "Hello 🙂"}, {"role": "assistant", "content": "Hé!"}]
-    ids = render(messages, small)
+    ids = render(messages_of(["Hello 🙂", "Hé!"]), small)
     learned = np.array(ids)[loss_mask(np.array(ids), small)].tolist()
     begin, end = small.special["<|endoftext|>"], small.special["<|end|>"]
     assert learned == [begin, *small.encode("Hé!"), end]
     assert small.decode(ids) == "Hello 🙂Hé!"
     assert {i for i in ids if i >= len(small.kept)} <= set(small.special.values())
-
-
-def test_a_compact_vocabulary_can_be_compacted_further(full: Tokenizer, small: Tokenizer) -> None:
-    least = compact(small, usage(CORPUS[:1], small).used)
-    assert least.kept == compact(full, usage(CORPUS[:1], full).used).kept
-    assert len(least.kept) < len(small.kept)
-    assert compact(least, []).vocab_size == 262
-
-
-@pytest.mark.parametrize("foreign", [-1, 506, 10**9])
-def test_an_id_that_is_no_ordinary_token_cannot_be_kept(full: Tokenizer, foreign: int) -> None:
-    with pytest.raises(UserError, match=rf"id {foreign} is not an ordinary token's.* 0 to 505"):
-        compact(full, [3, foreign])

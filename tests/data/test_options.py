@@ -8,9 +8,10 @@ from conftest import Refused
 
 import training.data.sources
 from gptcore.config import PRESETS
+from gptcore.text.chat_template import messages_of
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
-from training.data.shards import prepare
+from training.data.shards.folder import prepare
 from training.data.sources import name_of, run_data_of
 from training.formats.places import find_files
 from training.jobs.options import read_text, tokenised
@@ -36,13 +37,7 @@ def test_without_a_text_the_dialogues_are_read_and_the_run_knows_it(
 def test_of_held_out_conversations_the_replies_are_counted(
     tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
-    chats = [
-        [
-            {"role": "user", "content": f"{n} is a number. " * 20 + "Is it even?"},
-            {"role": "assistant", "content": "Yes."},
-        ]
-        for n in range(60)
-    ]
+    chats = [messages_of([f"{n} is a number. " * 20 + "Is it even?", "Yes."]) for n in range(60)]
     shards = prepare(lambda: iter(chats), tmp_path, 512, tokenizer, held_out=0.5)
     n_chats = sum(len(shard.starts) for shard in shards.split("val"))
     data = run_data_of(shards, "chats")

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import zipfile
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -12,10 +11,11 @@ import pytest
 import zstandard
 from chatml import FOREIGN
 from conftest import Refused
+from texts import zipped
 
-import training.data.parts
-import training.data.shard
-import training.data.shards
+import training.data.shards.folder
+import training.data.shards.parts
+import training.data.shards.shard
 import training.data.survey
 from gptcore.checks import UserError
 from gptcore.system.files import file_sha256
@@ -23,17 +23,17 @@ from gptcore.text.chat_format import ChatFormat
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.batches import Batches
-from training.data.parts import Part, join_parts, units, write_part
 from training.data.rows import Rows
-from training.data.shards import Shards, load_shards
+from training.data.shards.folder import Shards, load_shards
+from training.data.shards.parts import Part, join_parts, units, write_part
 from training.formats.found import Asked
 from training.formats.places import find_files
 
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training.data.parts, "UNIT_BYTES", 20_000)
-    monkeypatch.setattr(training.data.parts, "PIECE_BYTES", 5_000)
+    monkeypatch.setattr(training.data.shards.parts, "UNIT_BYTES", 20_000)
+    monkeypatch.setattr(training.data.shards.parts, "PIECE_BYTES", 5_000)
 
 
 @pytest.fixture
@@ -84,16 +84,18 @@ def test_of_packed_texts_no_more_is_held_out(
 ) -> None:
     monkeypatch.setattr(training.data.survey, "MAX_VALIDATION_BYTES", 3000)
     data = (texts / "chats.jsonl").read_bytes()
-    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("chats.jsonl", data)
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(data))
     half = len(data) // 2
-    (tmp_path / "two.jsonl.gz").write_bytes(gzip.compress(data[:half]) + gzip.compress(data[half:]))
-    (tmp_path / "a.jsonl.zst").write_bytes(zstandard.compress(data))
+    packed = {
+        "a.zip": zipped({"chats.jsonl": data}),
+        "a.jsonl.gz": gzip.compress(data),
+        "a.jsonl.zst": zstandard.compress(data),
+        "two.jsonl.gz": gzip.compress(data[:half]) + gzip.compress(data[half:]),
+    }
+    (tmp_path / name).write_bytes(packed[name])
     plain = made(texts / "chats.jsonl", tmp_path / "plain", 1, tokenizer).manifest["splits"]
-    packed = made(tmp_path / name, tmp_path / "packed", 2, tokenizer).manifest["splits"]
-    assert packed["val"]["n_tokens"] == plain["val"]["n_tokens"]
-    assert 20 * packed["val"]["n_tokens"] < packed["train"]["n_tokens"]
+    found = made(tmp_path / name, tmp_path / "packed", 2, tokenizer).manifest["splits"]
+    assert found["val"]["n_tokens"] == plain["val"]["n_tokens"]
+    assert 20 * found["val"]["n_tokens"] < found["train"]["n_tokens"]
 
 
 def test_every_piece_is_made_by_one_part_that_shares_its_unit() -> None:
@@ -122,7 +124,7 @@ def test_a_piece_of_more_tokens_than_a_shard_has_overwrites_no_other_piece(
 ) -> None:
     """Replies of a letter have more tokens than bytes."""
     expected = made(texts, tmp_path / "expected", 1, tokenizer).manifest
-    monkeypatch.setattr(training.data.shard, "SHARD_TOKENS", 100)
+    monkeypatch.setattr(training.data.shards.shard, "SHARD_TOKENS", 100)
     assert made(texts, tmp_path / "made", 1, tokenizer).manifest == expected
 
 
@@ -175,7 +177,7 @@ def test_a_join_reads_no_shard(
         hashed.append(path.parent.name)
         return file_sha256(path)
 
-    monkeypatch.setattr(training.data.shards, "file_sha256", sha256)
+    monkeypatch.setattr(training.data.shards.folder, "file_sha256", sha256)
     assert join_parts(tmp_path / "made").manifest == expected
     assert set(hashed) == {"tokenizer"}
 

@@ -1,13 +1,10 @@
 """Shards at a URL: the same batches as from the disk, through a server that fails now and then."""
 
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,10 +13,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import NANO, Refused, until
+from served import Quiet, served
 from trained import newest_checkpoint
 
-import training.data.remote
-import training.data.shard
+import training.data.shards.remote
+import training.data.shards.shard
 from gptcore.system.files import sealed, unseal
 from gptcore.text.chat_template import loss_mask
 from gptcore.text.tokenizer import Tokenizer
@@ -27,7 +25,7 @@ from training.__main__ import main
 from training.data.batches import Batches
 from training.data.corpus import read_documents
 from training.data.rows import IGNORED, WINDOW, Rows
-from training.data.shards import Shards, load_shards, open_shards, prepare
+from training.data.shards.folder import Shards, load_shards, open_shards, prepare
 from training.data.sources import shards_of
 from training.formats.places import find_files
 from training.run.config import TrainConfig
@@ -44,7 +42,7 @@ def shards(chats: Path, tmp_path_factory: pytest.TempPathFactory, tokenizer: Tok
     files = find_files([chats])
     folder = tmp_path_factory.mktemp("shards")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training.data.shard, "SHARD_TOKENS", 4000)
+        patch.setattr(training.data.shards.shard, "SHARD_TOKENS", 4000)
         made = prepare(lambda: read_documents(files), folder, 512, tokenizer)
     assert len(made.split("train")) > 2 * WINDOW
     return made
@@ -58,7 +56,7 @@ class Server:
         self.asked: Counter[str] = Counter()
         server = self
 
-        class Handler(SimpleHTTPRequestHandler):
+        class Handler(Quiet):
             def do_GET(self) -> None:
                 name = self.path.removeprefix("/")
                 server.asked[name] += 1
@@ -74,21 +72,15 @@ class Server:
                 self.wfile.write(data or b"")
                 self.close_connection = True
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
-        threading.Thread(target=partial(self.http.serve_forever, 0.01), daemon=True).start()
+        self.handler = Handler
 
 
 @pytest.fixture
 def server(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(training.data.remote, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(training.data.shards.remote, "PAUSES", (0.01, 0.01))
     server = Server(shards.path)
-    yield server
-    server.http.shutdown()
-    server.http.server_close()
+    with served(server.handler) as server.url:
+        yield server
 
 
 def same_batches(left: Shards, right: Shards, n_steps: int) -> bool:
@@ -128,12 +120,9 @@ def test_batches_from_a_url_are_those_from_the_disk_and_from_the_bytes(
     assert Rows(remote, "val", BLOCK).batch(np.arange(3))[0].shape == (3, BLOCK)
 
 
-@pytest.mark.parametrize("kind", ["file", "memory"])
-def test_any_address_that_fsspec_knows_will_do(shards: Shards, tmp_path: Path, kind: str) -> None:
-    url = f"file://{shards.path}" if kind == "file" else "memory://somewhere/shards"
-    if kind == "memory":
-        fsspec.filesystem("memory").put(str(shards.path), "/somewhere/shards", recursive=True)
-    assert same_batches(shards, open_shards(url, tmp_path), 3)
+def test_any_address_that_fsspec_knows_will_do(shards: Shards, tmp_path: Path) -> None:
+    fsspec.filesystem("memory").put(str(shards.path), "/somewhere/shards", recursive=True)
+    assert same_batches(shards, open_shards("memory://somewhere/shards", tmp_path), 3)
 
 
 def test_a_download_that_breaks_off_or_is_damaged_is_fetched_again(
@@ -245,7 +234,7 @@ def test_an_address_that_cannot_be_opened_is_refused_by_name(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(training.data.remote, "PAUSES", ())
+    monkeypatch.setattr(training.data.shards.remote, "PAUSES", ())
     said = refused(main, "--shards", url, "--out", tmp_path / "run")
     assert url in said and all(word in said for word in words)
 
@@ -254,7 +243,7 @@ def test_an_address_that_cannot_be_opened_is_refused_by_name(
 def test_a_manifest_that_is_none_is_refused(
     shards: Shards, tmp_path: Path, refused: Refused, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training.data.remote, "PAUSES", ())
+    monkeypatch.setattr(training.data.shards.remote, "PAUSES", ())
     manifest = unseal((shards.path / "manifest.json").read_text())
     if damage == "a name":
         manifest["sha256"]["../../evil"] = "0" * 64

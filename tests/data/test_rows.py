@@ -15,7 +15,7 @@ from gptcore.text.chat_template import loss_mask
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import read_documents
 from training.data.rows import IGNORED, Rows, row_table
-from training.data.shards import Shards, prepare
+from training.data.shards.folder import Shards, prepare
 from training.data.survey import survey
 from training.formats.places import find_files
 

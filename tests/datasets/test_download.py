@@ -8,12 +8,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+from served import Quiet, served
 
 import training.machine.download
 from gptcore.checks import UserError
@@ -33,7 +32,7 @@ class Server:
         self.go_on = threading.Event()
         server = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Quiet):
             def do_GET(self) -> None:
                 server.asked.append(self.headers.get("Range", ""))
                 fault = server.faults.pop(0) if server.faults else ""
@@ -66,21 +65,16 @@ class Server:
                     server.go_on.wait(30)
                 self.close_connection = True
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}/o/r/c/data.bin"
-        threading.Thread(target=partial(self.http.serve_forever, 0.01), daemon=True).start()
+        self.handler = Handler
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(training.machine.download, "PAUSES", (0.01, 0.01, 0.01))
     server = Server()
-    yield server
-    server.http.shutdown()
-    server.http.server_close()
+    with served(server.handler) as address:
+        server.url = f"{address}/o/r/c/data.bin"
+        yield server
 
 
 @pytest.fixture
@@ -259,6 +253,5 @@ def test_a_file_that_was_changed_on_the_disk_is_found(server: Server, path: Path
 
 
 def test_no_server_at_all_is_one_line(server: Server, path: Path) -> None:
-    server.http.shutdown()
-    server.http.server_close()
+    server.url = "http://127.0.0.1:9/data.bin"  # nobody listens there
     assert "cannot be fetched" in (said := refused(server, path)) and "\n" not in said

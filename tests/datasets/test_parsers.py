@@ -1,11 +1,11 @@
 """Publishers' files to conversations and stories: a small file of each form."""
 
 import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from texts import zipped
 
 from training.datasets import parsers, parsers_stories
 from training.datasets.parsers import members, sentence
@@ -174,10 +174,8 @@ def write(path: Path, content: str | dict[str, str]) -> Path:
     if isinstance(content, str):
         path.write_text(content, encoding="utf-8")
         return path
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("name-1f0c/", "")
-        for name, text in content.items():
-            archive.writestr(f"name-1f0c/{name}", text)
+    inside = {f"name-1f0c/{name}": text for name, text in content.items()}
+    path.write_bytes(zipped({"name-1f0c/": "", **inside}))
     return path
 
 
@@ -271,7 +269,7 @@ def test_tales_are_cut_between_sections(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_utf_8_is_read_as_windows_1252(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("name/categories/animals", "#Q Who’s\r\n".encode("cp1252"))
+    content = zipped({"name/categories/animals": "#Q Who’s\r\n".encode("cp1252")})
+    (tmp_path / "a.zip").write_bytes(content)
     (member,) = members(tmp_path / "a.zip", "categories/*")
     assert member == ("categories/animals", "#Q Who’s\n")

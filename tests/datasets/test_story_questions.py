@@ -2,6 +2,7 @@
 
 import pytest
 
+from gptcore.text.chat_template import messages_of
 from training.datasets.story_questions import ask_about_story, questions
 
 STORY = (
@@ -10,14 +11,7 @@ STORY = (
     "biggest kite of all. They went to the hill and ran with it until the sun went down and the "
     "stars came out. Lily was happy all day and never forgot the wind."
 )
-CHAT = [
-    {"role": "user", "content": "Hi!"},
-    {"role": "assistant", "content": "Hello!"},
-    {"role": "user", "content": "Tell me a story."},
-    {"role": "assistant", "content": STORY},
-    {"role": "user", "content": "Thanks!"},
-    {"role": "assistant", "content": "You are welcome."},
-]
+CHAT = messages_of(["Hi!", "Hello!", "Tell me a story.", STORY, "Thanks!", "You are welcome."])
 
 
 class First:

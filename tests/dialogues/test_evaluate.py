@@ -19,7 +19,7 @@ from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.corpus import ids_and_mask, read_sourced
 from training.data.rows import Rows
-from training.data.shards import prepare
+from training.data.shards.folder import prepare
 from training.evaluation.behaviour import Conversation, Reply, Result
 from training.evaluation.bits_per_byte import bits_per_byte, windows
 from training.evaluation.rounds import by_skill, hold

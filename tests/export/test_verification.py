@@ -24,7 +24,7 @@ from gptcore.facts import Check
 from gptcore.feeds import no_cache
 from gptcore.nn.gpt import whole_sequence
 from gptcore.text.tokenizer import Tokenizer
-from training.data.shards import prepare
+from training.data.shards.folder import prepare
 from training.data.sources import run_data_of
 
 

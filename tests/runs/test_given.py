@@ -15,7 +15,7 @@ from gptcore.config import PRESETS
 from gptcore.system.wording import duration
 from training.__main__ import main
 from training.commands.train import is_shape_open, preset_of
-from training.data.shards import load_shards
+from training.data.shards.folder import load_shards
 from training.plan.given import SMALL_TEXT_STEPS, doubts, fitted, in_time
 from training.plan.plan import BEYOND, Plan
 from training.plan.scaling import Facts

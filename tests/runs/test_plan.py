@@ -23,7 +23,7 @@ from gptcore.system.files import sealed, unseal
 from training.__main__ import main as training_main
 from training.data.corpus import read_documents
 from training.data.rows import Rows
-from training.data.shards import prepare
+from training.data.shards.folder import prepare
 from training.data.survey import Surveyor, survey
 from training.formats.places import find_files
 from training.machine.flops import parameters

@@ -12,7 +12,7 @@ from conftest import TINY
 from gptcore.checks import UserError
 from gptcore.system.files import read_json, read_sealed, sealed, unseal, write_json
 from training.__main__ import main
-from training.data.shards import Shards, load_shards, prepare
+from training.data.shards.folder import Shards, load_shards, prepare
 from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.run.facts import RunData

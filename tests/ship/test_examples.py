@@ -22,8 +22,8 @@ from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
 from gptcore.text.tokenizer import Tokenizer
-from training.data.parts import Part, join_parts, write_part
-from training.data.remote import MANIFEST
+from training.data.shards.parts import Part, join_parts, write_part
+from training.data.shards.remote import MANIFEST
 from training.formats.found import Asked
 from training.formats.places import find_files
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from export.formats.hugging_face import CHAT_TEMPLATE, write_tokenizer_json
 from gptcore.checks import UserError
-from gptcore.text.chat_template import ROLES, Message, fit, loss_mask, messages_of, render
+from gptcore.text.chat_template import Message, fit, loss_mask, messages_of, render
 from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte
@@ -117,11 +117,6 @@ def test_the_assistants_words_and_their_end_are_learned_and_nothing_else() -> No
     assert learned == [TEXT, *b"AB", END, *b"AB", END], "the first token is never a target"
 
 
-def test_plain_text_is_learned_whole_with_its_end() -> None:
-    ids = [TEXT, *b"one", TEXT, *b"two", TEXT]
-    assert loss_mask(np.array(ids), BYTES).all()
-
-
 def test_a_text_with_the_words_of_special_tokens_is_learned_whole(tokenizer: Tokenizer) -> None:
     ids = [tokenizer.special["<|endoftext|>"], *tokenizer.encode("<|user|>Hi<|end|> there")]
     assert loss_mask(np.array(ids), tokenizer).all()
@@ -137,10 +132,6 @@ def test_a_row_has_the_mask_that_it_has_in_the_whole_stream(documents: list, cut
     end = start + 1 + cut % (len(stream) - start)
     row = loss_mask(stream[start:end], BYTES)
     assert row.tolist()[1:] == whole[start + 1 : end].tolist()
-
-
-def test_the_mask_of_nothing_is_empty() -> None:
-    assert loss_mask(np.array([], np.uint16), BYTES).shape == (0,)
 
 
 # ------------------------------------------------------------------ what fits
@@ -180,12 +171,6 @@ def test_what_fits_is_counted_in_tokens_and_not_in_characters(tokenizer: Tokeniz
     ids = render(messages, tokenizer, prompt=True)
     assert len(ids) < sum(len(m["content"]) for m in messages) / 1.5
     assert fit(messages, tokenizer, len(ids)) == (ids, 0)
-
-
-def test_a_conversation_without_end_is_cut_to_what_fits(tokenizer: Tokenizer) -> None:
-    turns = [message("user", "Hello, how are you?"), message("assistant", "I am fine!")] * 300
-    ids, n_dropped = fit([*turns, message("user", "Bye")], tokenizer, 200)
-    assert len(ids) <= 200 and 550 < n_dropped < 600 and n_dropped % 2 == 0
 
 
 @pytest.mark.parametrize("content", ["", "Hi", "a" * 400])
@@ -286,8 +271,3 @@ def test_the_chat_template_of_others_gives_our_ids(
     special = set(tokenizer.special.values())
     ours = render(messages, tokenizer, prompt=prompt)
     assert [i for i in ids if i in special] == [i for i in ours if i in special]
-
-
-def test_the_chat_template_knows_each_role(tokenizer: Tokenizer, fast) -> None:
-    messages = [message(role, "Hi") for role in ROLES]
-    assert templated(fast, messages, False) == render(messages, tokenizer)

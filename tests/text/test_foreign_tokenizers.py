@@ -11,17 +11,16 @@ from pathlib import Path
 
 import pytest
 from foreign import ADDED, MISSING, N_INCOMPLETE, N_TRAINED
-from tokenizers import Regex, pre_tokenizers
 from tokenizers import Tokenizer as Fast
+from tokenizers.models import BPE
 from tokenizers.normalizers import NFC
 
 from export.formats.pre_tokenizers import (
     BYTE_LEVEL,
-    GPT2,
-    GPT2_DIGITS,
     PRE_TOKENIZERS,
     explicit,
     pattern_of,
+    split,
 )
 from export.kit.hard_texts import hard_texts
 from export.pretrained.tokenizer import read_tokenizer
@@ -70,34 +69,20 @@ def test_a_saved_tokenizer_lacks_the_same_bytes(ours: Tokenizer, tmp_path: Path)
     assert again.encode("!\x04!") == ours.encode("!\x04!") != ours.encode("!") * 2
 
 
-@pytest.mark.parametrize(
-    ("pattern", "written"),
-    [
-        (GPT2, [pre_tokenizers.ByteLevel(add_prefix_space=False)]),
-        (
-            GPT2_DIGITS,
-            [
-                pre_tokenizers.Digits(individual_digits=True),
-                pre_tokenizers.ByteLevel(add_prefix_space=False),
-            ],
-        ),
-        (
-            PATTERN,
-            [
-                pre_tokenizers.Split(Regex(PORTABLE_PATTERN), "isolated"),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            ],
-        ),
-    ],
-    ids=["gpt2", "digits", "ours"],
-)
-def test_pieces_are_split_as_in_the_other_library(pattern: str, written: list) -> None:
+OURS = {"ours": split(PORTABLE_PATTERN)}
+
+
+@pytest.mark.parametrize("kind", [*PRE_TOKENIZERS, *OURS])
+def test_pieces_are_split_as_in_the_other_library(kind: str) -> None:
     """Also letters that are newer than that library, and old ones."""
-    split = pre_tokenizers.Sequence(written)
+    content = json.loads(Fast(BPE()).to_str())
+    steps = {"type": "Sequence", "pretokenizers": (PRE_TOKENIZERS | OURS)[kind]}
+    theirs = Fast.from_str(json.dumps(content | {"pre_tokenizer": steps})).pre_tokenizer
+    pattern = PATTERN if kind == "ours" else pattern_of(steps)
     new = "a\U0003347bb \U0003347b! \u0558x"
     for text in [new, *islice(hard_texts(9000, seed=2), 1500)]:
         found = [to_letters(piece.encode()) for piece in pieces(text, pattern)]
-        assert found == [piece for piece, _ in split.pre_tokenize_str(text)]
+        assert found == [piece for piece, _ in theirs.pre_tokenize_str(text)]
 
 
 @pytest.mark.parametrize("n", [500, pytest.param(25_000, marks=pytest.mark.slow)])

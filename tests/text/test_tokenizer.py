@@ -168,18 +168,6 @@ def test_a_million_spaces_before_a_word_are_refused_and_no_panic(
     assert tokenizer.encode("a" + unit * 200_000 + "b")
 
 
-def test_a_saved_tokenizer_is_loaded_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    tokenizer.save(tmp_path / "a" / "b")
-    loaded = Tokenizer.load(tmp_path / "a" / "b")
-    assert loaded.ranks == tokenizer.ranks and loaded.special == tokenizer.special
-    assert loaded.sha256 == tokenizer.sha256
-    assert loaded.encode("Hello, how are you?") == tokenizer.encode("Hello, how are you?")
-
-
-def test_another_tokenizer_has_another_hash(tokenizer: Tokenizer) -> None:
-    assert tokenizer.sha256 != Tokenizer(SINGLES).sha256
-
-
 @pytest.mark.parametrize("place", ["nowhere", "a_file"])
 def test_a_missing_file_is_named(tmp_path: Path, place: str) -> None:
     (tmp_path / "a_file").write_text("not a folder")
@@ -251,10 +239,11 @@ def test_a_pattern_and_kept_ranks_are_saved_and_hashed(
     assert len({each.sha256 for each in all_of_them}) == len(all_of_them)
     text = "Hello, how are you? I'm 日本語 🙂"
     for each in all_of_them:
-        each.save(tmp_path)
-        loaded = Tokenizer.load(tmp_path)
-        assert loaded.sha256 == each.sha256 and loaded.pattern == each.pattern
+        each.save(tmp_path / "a" / "b")
+        loaded = Tokenizer.load(tmp_path / "a" / "b")
+        assert loaded.ranks == each.ranks and loaded.pattern == each.pattern
         assert loaded.kept == each.kept and loaded.special == each.special
+        assert loaded.sha256 == each.sha256
         assert loaded.encode(text) == each.encode(text)
 
 

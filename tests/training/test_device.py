@@ -28,7 +28,7 @@ from gptcore.nn.torch_session import TorchSession
 from gptcore.nn.torch_translator import TorchTranslator
 from gptcore.translation.search import translate
 from training.__main__ import main
-from training.data.shards import load_shards
+from training.data.shards.folder import load_shards
 from training.evaluation.subject import TorchModel
 from training.jobs.translation import open_task
 from training.loop import train

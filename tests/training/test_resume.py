@@ -26,7 +26,7 @@ from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.batches import Batches
 from training.data.corpus import read_documents
-from training.data.shards import Shards, prepare
+from training.data.shards.folder import Shards, prepare
 from training.data.sources import run_data_of
 from training.formats.places import find_files
 from training.loop import train

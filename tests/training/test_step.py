@@ -25,7 +25,7 @@ from gptcore.nn.gpt import whole_sequence
 from gptcore.system.files import list_checkpoints, step_of
 from training.__main__ import main
 from training.data.rows import IGNORED
-from training.data.shards import load_shards
+from training.data.shards.folder import load_shards
 from training.evaluation.validation import evaluating
 from training.loop import train
 from training.machine.devices import pick_dtype

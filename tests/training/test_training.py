@@ -26,7 +26,7 @@ from training.__main__ import main
 from training.data.corpus import read_documents
 from training.data.leaks import without_leaks
 from training.data.rows import Rows
-from training.data.shards import load_shards
+from training.data.shards.folder import load_shards
 from training.data.sources import open_corpus
 from training.data.survey import survey
 from training.dialogues.generator import dialogues

@@ -1,14 +1,13 @@
 """Sentence pairs: what is read, how it is split, and which batch a step sees."""
 
 import gzip
-import io
-import zipfile
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from texts import write, zipped
 
 from gptcore.checks import UserError
 from gptcore.text.tokenizer import Tokenizer
@@ -26,19 +25,6 @@ from training.data.rows import IGNORED
 
 BYTES = Tokenizer({bytes([b]): b for b in range(256)})
 START, END = BYTES.special["<|endoftext|>"], BYTES.special["<|end|>"]
-
-
-def zipped(**members: bytes) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for name, data in members.items():
-            archive.writestr(zipfile.ZipInfo(name), data)  # of no date
-    return stream.getvalue()
-
-
-def written(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    return path
 
 
 @pytest.mark.parametrize(
@@ -59,8 +45,7 @@ def written(path: Path, content: bytes) -> Path:
 def test_pairs_are_the_first_two_columns(
     content: str, pairs: list[Pair], name: str, tmp_path: Path
 ) -> None:
-    data = content.encode("utf-8")
-    path = written(tmp_path / name, gzip.compress(data) if name.endswith(".gz") else data)
+    path = write(tmp_path / name, content)
     assert read_pairs(path) == pairs
     assert read_pairs(path, reverse=True) == [(b, a) for a, b in pairs]
 
@@ -72,33 +57,25 @@ def test_pairs_are_the_first_two_columns(
         ("p.tsv", b"a\tb\n\tb\n", "p.tsv, line 2: one side is empty"),
         ("p.tsv", b"a\t\n", "p.tsv, line 1: one side is empty"),
         ("p.tsv", b"a\t \tlicence\n", "p.tsv, line 1: one side is empty"),
-        (
-            "p.tsv",
-            "你好\tHello\n".encode("utf-16-le"),
-            "p.tsv: it is UTF-16 without",
-        ),
+        ("p.tsv", "你好\tHello\n".encode("utf-16-le"), "p.tsv: it is UTF-16 without"),
         ("p.tsv", "a\té\n".encode() + b"\xff", "p.tsv is not UTF-8 text"),
         ("p.tsv", b"", "p.tsv holds no pairs"),
         ("p.tsv", b"\n \n\r\n", "p.tsv holds no pairs"),
-        (
-            "p.tsv.gz",
-            gzip.compress(b"a\tb\n" * 99, mtime=0)[:-9],
-            "is a damaged archive",
-        ),
+        ("p.tsv.gz", gzip.compress(b"a\tb\n" * 99, mtime=0)[:-9], "is a damaged archive"),
         ("p.tsv.gz", gzip.compress(b"", mtime=0), "p.tsv.gz holds no pairs"),
         (
             "p.zip",
-            zipped(about=b"From Tatoeba.", fra=b"a\tb\n"),
+            zipped({"about": b"From Tatoeba.", "fra": b"a\tb\n"}),
             "p.zip: it holds 2 files, not one: unpack it, and name the one with the pairs",
         ),
-        ("p.zip", zipped(fra=b"a\tb\n")[:-9], "is a damaged archive"),
+        ("p.zip", zipped({"fra": b"a\tb\n"})[:-9], "is a damaged archive"),
     ],
 )
 def test_a_file_that_is_no_list_of_pairs_is_refused(
     name: str, content: bytes, words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=words):
-        read_pairs(written(tmp_path / name, content))
+        read_pairs(write(tmp_path / name, content))
 
 
 def test_a_missing_file_or_a_folder_is_refused(tmp_path: Path) -> None:

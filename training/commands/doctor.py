@@ -20,7 +20,7 @@ from gptcore.system.files import LOCK, list_checkpoints, locked, read_object, st
 from gptcore.system.wording import word
 from gptcore.text.tokenizer import Tokenizer
 from training.data.pairs.sentences import TRAINING, VALIDATION, read_pairs
-from training.data.shards import is_finished, is_url
+from training.data.shards.folder import is_finished, is_url
 from training.data.sources import shards_of
 from training.machine.progress import waiting
 from training.run.base import first_weights

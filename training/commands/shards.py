@@ -13,7 +13,7 @@ from gptcore.system.wording import word
 from gptcore.text.tokenizer import Tokenizer
 from training.commands.train import add_text, preset_of
 from training.data.encodings import NAMES
-from training.data.parts import Part, join_parts, write_part
+from training.data.shards.parts import Part, join_parts, write_part
 from training.data.sources import OWN, shards_folder
 from training.formats.places import find_files
 from training.jobs.options import asked_of, from_preset, read_text, tokenised

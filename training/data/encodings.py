@@ -1,7 +1,7 @@
 """Published tokenizers by name, and compact ones with only the tokens that a text uses.
 
     >>> full = named_encoding("cl100k_base")                             # doctest: +SKIP
-    >>> small = compact(full, usage([text], full).used)                  # doctest: +SKIP
+    >>> small = compact(full, np.flatnonzero(count_ids([text], full)))   # doctest: +SKIP
     >>> full.vocab_size, small.vocab_size     # of a book of 460 kB      # doctest: +SKIP
     (100262, 3995)
 
@@ -11,7 +11,6 @@ vocabulary has the tokens that occur and the 256 single bytes, which can write a
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -52,45 +51,18 @@ def fetch(name: str) -> tiktoken.Encoding:
     return in_thread(partial(tiktoken.get_encoding, name)).result(TIMEOUT)
 
 
-@dataclass(frozen=True)
-class Usage:
-    """The tokens of a vocabulary that some texts use."""
-
-    n_tokens: int
-    used: list[int]  # the ids that occur, in ascending order
-
-    @property
-    def n_distinct(self) -> int:
-        return len(self.used)
-
-    @property
-    def largest_id(self) -> int:
-        """The largest id used, or -1 if there is none."""
-        return max(self.used, default=-1)
-
-
-def usage(texts: Iterable[str], tokenizer: Tokenizer) -> Usage:
-    """Count the tokens that the texts use, in one pass with one text in memory at a time."""
-    n_tokens, seen = 0, np.zeros(tokenizer.vocab_size, dtype=bool)
+def count_ids(texts: Iterable[str], tokenizer: Tokenizer) -> np.ndarray:
+    """Return how often the texts use each id, (vocab_size,), with one text in memory at a time."""
+    counts = np.zeros(tokenizer.vocab_size, np.int64)
     for text in texts:
-        ids = tokenizer.encode(text)
-        n_tokens += len(ids)
-        seen[ids] = True
-    return Usage(n_tokens, np.flatnonzero(seen).tolist())
+        np.add.at(counts, tokenizer.encode(text), 1)
+    return counts
 
 
-def compact(tokenizer: Tokenizer, used: Iterable[int]) -> Tokenizer:
+def compact(encoding: Tokenizer, used: Iterable[int]) -> Tokenizer:
     """Return a tokenizer with only the used ids and the 256 single bytes, renumbered in order.
 
-    It encodes a text of used tokens as before. Raises UserError for the id of a special token.
+    It encodes a text of used tokens as before. The encoding is whole: its ids are its ranks.
     """
-    used = set(used)
-    foreign = [i for i in used if not (0 <= i < len(tokenizer.tokens))]
-    if foreign:
-        raise UserError(
-            f"id {min(foreign)} is not an ordinary token's: give ids from 0 to "
-            f"{len(tokenizer.tokens) - 1}, as encode yields them"
-        )
-    kept = {tokenizer.ranks[tokenizer.tokens[i]] for i in used}
-    singles = {tokenizer.ranks[bytes([byte])] for byte in range(256)}
-    return Tokenizer(tokenizer.ranks, tokenizer.pattern, sorted(kept | singles))
+    singles = (encoding.ranks[bytes([byte])] for byte in range(256))
+    return Tokenizer(encoding.ranks, encoding.pattern, sorted({*used, *singles}))

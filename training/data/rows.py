@@ -16,8 +16,8 @@ from torch import Tensor
 
 from gptcore.checks import UserError
 from gptcore.text.chat_template import ROLES, loss_mask
-from training.data.shard import Shard
-from training.data.shards import Shards
+from training.data.shards.folder import Shards
+from training.data.shards.shard import Shard
 
 IGNORED = -100  # target id that cross_entropy skips
 WINDOW = 4  # shards that are read together; the next ones are fetched meanwhile

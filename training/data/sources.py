@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count, islice
 from pathlib import Path
 
+import numpy as np
+
 from gptcore.checks import UserError
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus, Document, read_documents, texts_of
-from training.data.encodings import NAMES, compact, named_encoding, usage
+from training.data.encodings import NAMES, compact, count_ids, named_encoding
 from training.data.leaks import without_leaks
-from training.data.shards import CACHE, Shards, is_finished, is_url, open_shards
+from training.data.shards.folder import CACHE, Shards, is_finished, is_url, open_shards
 from training.dialogues.generator import dialogues
 from training.formats.found import Asked
 from training.formats.places import File
@@ -79,12 +81,10 @@ def open_tokenizer(name: str, corpus: Corpus, full_vocabulary: bool) -> Tokenize
         tokenizer = named_encoding(name)
     except UserError as error:
         raise UserError(f"{error}; or train one: --tokenizer {OWN}") from None
-    found = usage((text for document in corpus() for text in texts_of(document)), tokenizer)
-    print(
-        f"{name}: {found.n_tokens:,} tokens, {found.n_distinct:,} distinct, "
-        f"largest id {found.largest_id}"
-    )
-    return tokenizer if full_vocabulary else compact(tokenizer, found.used)
+    counts = count_ids((text for one in corpus() for text in texts_of(one)), tokenizer)
+    used = np.flatnonzero(counts).tolist()
+    print(f"{name}: {counts.sum():,} tokens, {len(used):,} distinct, largest id {used[-1]}")
+    return tokenizer if full_vocabulary else compact(tokenizer, used)
 
 
 def folder_tokenizer(folder: str) -> Tokenizer:

@@ -11,13 +11,14 @@ hash that lasts.)
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from training.data.corpus import Document
 from training.datasets.cleaning import Raw
 
+HUB = "https://huggingface.co/datasets/"
 Parser = Callable[[Path], Iterator[Raw]]
 Derive = Callable[[Document], Iterator[Document]]
 
@@ -44,12 +45,21 @@ class Dataset:
     about: str
     licence: str  # SPDX identifier, if there is one
     attribution: str
-    homepage: str
-    share_alike: bool = False
-    origins: tuple[Origin, ...] = ()
+    origins: tuple[Origin, ...]
     prepared: str = "chat.jsonl.gz"  # name of the file that holds the cleaned documents
     source: str = ""  # name of the data set from which this one is derived
     derive: Derive | None = None  # makes documents of each document of `source`
+
+    @property
+    def homepage(self) -> str:
+        """The page of the first repository."""
+        url = self.origins[0].url.replace("raw.githubusercontent", "github")
+        return "/".join(url.split("/")[: 6 if url.startswith(HUB) else 5])
+
+    @property
+    def share_alike(self) -> bool:
+        """Whether the licence demands itself for what is made of the texts."""
+        return "-SA-" in self.licence or "Sharing" in self.licence
 
     @property
     def trust(self) -> str:
@@ -60,16 +70,6 @@ class Dataset:
         return f"{n_pinned} of {len(self.origins)} pinned" if n_pinned else "first use"
 
 
-def derived(name: str, source: Dataset, about: str, derive: Derive) -> Dataset:
-    """Return a data set that this project derives from another one, under the same terms."""
-    attribution = f"{source.attribution}; questions by this project"
-    return replace(source, about=about, attribution=attribution, source=name, derive=derive)
-
-
-GITHUB = "https://github.com/"
-HUB = "https://huggingface.co/datasets/"
-
-
 def raw(repository: str, commit: str, path: str, parse: Parser, sha256: str = "") -> Origin:
     url = f"https://raw.githubusercontent.com/{repository}/{commit}/{path}"
     return Origin(url, parse, sha256)
@@ -77,7 +77,7 @@ def raw(repository: str, commit: str, path: str, parse: Parser, sha256: str = ""
 
 def archive(repository: str, commit: str, parse: Parser) -> Origin:
     """Return the origin of a whole GitHub repository; `commit` may be abbreviated."""
-    return Origin(f"{GITHUB}{repository}/archive/{commit}.zip", parse)
+    return Origin(f"https://github.com/{repository}/archive/{commit}.zip", parse)
 
 
 def hub(repository: str, commit: str, path: str, parse: Parser, sha256: str) -> Origin:

@@ -4,22 +4,13 @@
 'MIT'
 """
 
+from dataclasses import replace
+
 from training.datasets import parsers, parsers_stories
-from training.datasets.origins import (
-    GITHUB,
-    HUB,
-    Dataset,
-    Derive,
-    Origin,
-    Parser,
-    archive,
-    derived,
-    hub,
-    raw,
-)
+from training.datasets.origins import Dataset, Origin, Parser, archive, hub, raw
 from training.datasets.story_questions import ask_about_story
 from training.datasets.story_requests import ask_for_story
-from training.datasets.told import conversations
+from training.datasets.told import ask_facts
 
 CDLA = "CDLA-Sharing-1.0"
 # SHA-256 of the prepared files, which have passed more filters than this code has.
@@ -62,8 +53,7 @@ DATASETS = {
         "everyday talk of two people, written by a model",
         "CC-BY-4.0",
         "Synthetic-Persona-Chat, Google Research",
-        GITHUB + "google-research-datasets/Synthetic-Persona-Chat",
-        origins=tuple(
+        tuple(
             raw(
                 "google-research-datasets/Synthetic-Persona-Chat",
                 "065fc5eb10b3e99715356844081c5057a4062a2b",
@@ -77,29 +67,25 @@ DATASETS = {
         "a bot's small talk: many wordings of some 100 questions",
         "MIT",
         "Bot Framework CLI, Microsoft",
-        GITHUB + "microsoft/botframework-cli",
-        origins=chitchats(parsers.chitchat, parsers.some_chitchat),
+        chitchats(parsers.chitchat, parsers.some_chitchat),
     ),
     "chitchat-multi": Dataset(
         "the same, a greeting and some questions in a row",
         "MIT",
         "Bot Framework CLI, Microsoft",
-        GITHUB + "microsoft/botframework-cli",
-        origins=chitchats(parsers.chitchat_chains, parsers.chitchat_chains),
+        chitchats(parsers.chitchat_chains, parsers.chitchat_chains),
     ),
     "chatterbot": Dataset(
         "short, old-fashioned replies of a bot",
         "BSD-3-Clause",
         "ChatterBot corpus, Gunther Cox and contributors",
-        GITHUB + "gunthercox/chatterbot-corpus",
-        origins=(archive("gunthercox/chatterbot-corpus", "a01efece2666", parsers.chatterbot),),
+        (archive("gunthercox/chatterbot-corpus", "a01efece2666", parsers.chatterbot),),
     ),
     "aggmgpt": Dataset(
         "an assistant's simple answers, written by a model",
         "MIT",
         "AggmGPT, Adolfo GM",
-        GITHUB + "Adolfo-GM/AggmGPT-1.5",
-        origins=(
+        (
             raw(
                 "Adolfo-GM/AggmGPT-1.5",
                 "bd805a1b3048b278e0e0976ccba89169d6bcc316",
@@ -118,8 +104,7 @@ DATASETS = {
         "simple instructions: synonyms, rewriting, facts",
         "Apache-2.0",
         "LLMs from scratch, Sebastian Raschka",
-        GITHUB + "rasbt/LLMs-from-scratch",
-        origins=(
+        (
             raw(
                 "rasbt/LLMs-from-scratch",
                 "b80e7804b30830a00eb55d2abc7ac25a07f36fdc",
@@ -132,9 +117,7 @@ DATASETS = {
         "questions and short answers, written by people",
         "CC-BY-SA-3.0",
         "databricks-dolly-15k, Databricks, Inc., in part from Wikipedia",
-        HUB + "databricks/databricks-dolly-15k",
-        share_alike=True,
-        origins=(
+        (
             hub(
                 "databricks/databricks-dolly-15k",
                 "bdd27f4d94b9c1f951818a7da7fd7aeea5dbff1a",
@@ -148,8 +131,7 @@ DATASETS = {
         "clean jokes and riddles",
         "MIT AND UPL-1.0",
         "official_joke_api, David Katz; Digital Assistant small-talk bot, Oracle",
-        GITHUB + "15Dkatz/official_joke_api",
-        origins=(
+        (
             raw(
                 "15Dkatz/official_joke_api",
                 "2de8da7bdc41dbfd7c89fb3333e019d544af61b6",
@@ -168,8 +150,7 @@ DATASETS = {
         "talk about films, music and sports, one person for two",
         "BSD-3-Clause",
         "Self-dialogue Corpus, Joachim Fainberg and others, University of Edinburgh",
-        GITHUB + "jfainberg/self_dialogue_corpus",
-        origins=(
+        (
             archive(
                 "jfainberg/self_dialogue_corpus",
                 "f1eea73f2a4c100fe03424a6eeacbb41f563706e",
@@ -181,15 +162,13 @@ DATASETS = {
         "a passage of a fairy tale, and questions about it",
         "Apache-2.0",
         "FairytaleQA, UC Irvine; tales of Project Gutenberg (public domain)",
-        GITHUB + "uci-soe/FairytaleQAData",
-        origins=(fairytales(parsers_stories.fairy_tale_questions),),
+        (fairytales(parsers_stories.fairy_tale_questions),),
     ),
     "gsm8k": Dataset(
         "word problems with their steps; too hard for small models",
         "MIT",
         "GSM8K, OpenAI",
-        GITHUB + "openai/grade-school-math",
-        origins=(
+        (
             raw(
                 "openai/grade-school-math",
                 "3101c7d5072418e28b9008a6636bde82a006892c",
@@ -203,18 +182,14 @@ DATASETS = {
         "very simple stories, told when asked for",
         CDLA,
         "TinyStories, Ronen Eldan and Yuanzhi Li, Microsoft Research",
-        HUB + "roneneldan/TinyStories",
-        share_alike=True,
-        origins=(tinystories(parsers_stories.tinystories_chats),),
+        (tinystories(parsers_stories.tinystories_chats),),
     ),
     "stories": Dataset(
         "plain texts: very simple stories, picture books, fairy tales",
         f"{CDLA} AND CC-BY-4.0 AND Apache-2.0",
         "TinyStories, Ronen Eldan and Yuanzhi Li; African Storybook and Pratham Books/StoryWeaver "
         "and the authors that their books name; Book Dash (prepared form only); FairytaleQA",
-        HUB + "roneneldan/TinyStories",
-        share_alike=True,
-        origins=(
+        (
             tinystories(parsers_stories.tinystories),
             archive("global-asp/asp-source", "99e022369a98", parsers_stories.picture_books),
             archive(
@@ -228,15 +203,20 @@ DATASETS = {
     ),
 }
 
-STORIES, PEOPLE = "tinystories-chat", "synthetic-persona-chat"
-DERIVED: tuple[tuple[str, str, str, Derive], ...] = (
-    ("story-questions", STORIES, "these stories, with questions about them", ask_about_story),
-    ("story-chat", STORIES, "these stories, asked for by what is in them", ask_for_story),
-    ("story-requests", "stories", "short stories, asked for by what is in them", ask_for_story),
-    ("story-facts", STORIES, "their sentences as a user tells them, and questions", conversations),
-    ("persona-facts", PEOPLE, "what people tell of themselves, and questions", conversations),
-)
-DATASETS |= {
-    name: derived(source, DATASETS[source], about, derive)
-    for name, source, about, derive in DERIVED
+TINY, PEOPLE = "tinystories-chat", "synthetic-persona-chat"
+DATASETS |= {  # which this project derives from others, under the same terms
+    name: replace(
+        DATASETS[source],
+        about=about,
+        attribution=f"{DATASETS[source].attribution}; questions by this project",
+        source=source,
+        derive=derive,
+    )
+    for name, source, about, derive in (
+        ("story-questions", TINY, "these stories, with questions about them", ask_about_story),
+        ("story-chat", TINY, "these stories, asked for by what is in them", ask_for_story),
+        ("story-requests", "stories", "short stories, asked for by what is in them", ask_for_story),
+        ("story-facts", TINY, "their sentences as a user tells them, and questions", ask_facts),
+        ("persona-facts", PEOPLE, "what people tell of themselves, and questions", ask_facts),
+    )
 }

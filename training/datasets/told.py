@@ -75,7 +75,7 @@ class Fact(NamedTuple):
     asked: list[tuple[str, str]]
 
 
-def conversations(document: Document) -> Iterator[list[Message]]:
+def ask_facts(document: Document) -> Iterator[list[Message]]:
     """Yield short conversations, each about one to three facts of the document."""
     texts = [document] if isinstance(document, str) else [m["content"] for m in document]
     rng = random.Random(document_number(document))

@@ -8,6 +8,7 @@
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, count, islice
 from typing import Any, TextIO
@@ -15,12 +16,11 @@ from typing import Any, TextIO
 from training.formats.encoding import HEAD, NUL, decoded, encoding_of
 from training.formats.found import NoText, Unreadable
 from training.formats.places import File
-from training.formats.rows import without_repeats
 from training.formats.texts import READ_CHARACTERS
 
 BETWEEN = re.compile(r"[, \t\r\n]*")  # two values
 N_LATER = 63  # parts of HEAD in which the first letter beyond ASCII may be
-ROWS = json.JSONDecoder(object_pairs_hook=without_repeats)
+ROWS = json.JSONDecoder(object_pairs_hook=lambda pairs: without_repeats(pairs))
 MAX_VALUE = 1 << 24  # characters; more than a book has, and few enough for any memory
 
 
@@ -124,3 +124,21 @@ def check_end(text: str, stream: TextIO) -> None:
     rest = chain([text], iter(lambda: stream.read(READ_CHARACTERS), ""))
     if any(part.strip() for part in rest):
         raise Unreadable("something follows the array's ]: write it into the array")
+
+
+def parse_row(text: str) -> Any:
+    """Parse one JSON value. Raises Unreadable, also for a key that an object has twice."""
+    try:
+        return json.loads(text, object_pairs_hook=without_repeats)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, Unreadable):
+            raise
+        raise Unreadable(f"it is not JSON ({getattr(error, 'msg', error)})") from None
+
+
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise Unreadable(f"it has the key {twice!r} twice, and one would be lost")
+    return found

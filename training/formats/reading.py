@@ -23,10 +23,17 @@ from training.formats.chats.transcripts import read_chat
 from training.formats.encoding import HEAD, note
 from training.formats.found import Asked, Found, Item, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import TIMES, kind_of
-from training.formats.lines import characters, numbered_lines, open_text, text_encoding, values
+from training.formats.lines import (
+    characters,
+    numbered_lines,
+    open_text,
+    parse_row,
+    text_encoding,
+    values,
+)
 from training.formats.packed import DAMAGED, unpacked
 from training.formats.places import File
-from training.formats.rows import items_of, parse_row
+from training.formats.rows import items_of
 from training.formats.tables import known, read_parquet, read_table
 from training.formats.texts import cut_up
 
@@ -162,16 +169,15 @@ def read_json_lines(file: File, asked: Asked) -> Found:
     with open_text(file) as stream:
         for number, line in numbered_lines(stream):
             if line.strip():
-                yield from parsed(line, f"line {number}", asked)
+                yield from items_of(value_in(line), f"line {number}", asked)
 
 
-def parsed(line: str, where: str, asked: Asked) -> Found:
+def value_in(line: str) -> Any:
+    """Return a line's value, or in its place why it is none."""
     try:
-        row = parse_row(line)
+        return parse_row(line)
     except Unreadable as error:
-        yield Skip(where, str(error))
-    else:
-        yield from items_of(row, where, asked)
+        return error
 
 
 def read_json(file: File, asked: Asked) -> Found:
@@ -179,9 +185,6 @@ def read_json(file: File, asked: Asked) -> Found:
     yield Kind("JSON")
     with open_text(file) as stream:
         for number, row in values(stream):
-            if isinstance(row, Unreadable):
-                yield Skip(f"value {number}", str(row))
-                continue
             rows = rows_within(row)
             for inner, one in enumerate(rows, 1):
                 where = f"value {inner if len(rows) > 1 else number}"

@@ -14,8 +14,7 @@ mapping, chat_messages, ...     what assistants export, see training.formats.cha
     [{'role': 'user', 'content': '2 + 2?'}, {'role': 'assistant', 'content': '4'}]
 """
 
-import json
-from collections import Counter
+import re
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 from gptcore.text.chat_template import messages_of
 from training.formats.chats.assistants import exported
 from training.formats.found import Asked, Document, Found, Item, Skip, Unreadable
+from training.formats.lines import parse_row
 from training.formats.templates import turns_in
 from training.formats.texts import documents_of
 
@@ -62,15 +62,23 @@ ROLES = {
     "": ("tool", "function", "function_call", "function_response", "observation", "ipython"),
 }
 ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
+MESSAGES = re.compile(r"\[\s*\{")  # how they begin as JSON
 
 
 def document_of(row: Any, asked: Asked) -> tuple[Document, list[str]]:
-    """Return a row's document, and what was left out of it. Raises Unreadable if it has none."""
+    """Return the document of a row, which may be an Unreadable, and what was left out of it.
+
+    Raises Unreadable if it has none.
+    """
+    if isinstance(row, Unreadable):
+        raise row
     if not isinstance(row, Mapping):
         raise Unreadable(f"it is {a_name_of(row)}, not an object with keys")
-    keys = {str(key).strip().lower(): key for key in row}
     if asked.columns:
         return of_columns(row, asked.columns), []
+    keys = {str(key).strip().lower(): key for key in row}
+    told = [name for name in (*CONVERSATIONS, "chosen") if name in keys]
+    row = {**row, **{keys[name]: parsed(name, row[keys[name]]) for name in told}}
     if (talk := exported(row)) is not None:
         return conversation(talk)
     for name in CONVERSATIONS:
@@ -98,6 +106,17 @@ def document_of(row: Any, asked: Asked) -> tuple[Document, list[str]]:
         raise Unreadable("it is an empty object")
     remedy = "name the one for texts, or the two for question and answer, with --columns"
     raise Unreadable(f"it has no known key: its keys are {keys_in(row)}: {remedy}")
+
+
+def parsed(name: str, value: Any) -> Any:
+    """Return a conversation that is written as JSON, as in tables; a chosen reply may be a text."""
+    is_json = isinstance(value, str) and MESSAGES.match(value)
+    try:
+        return parse_row(value) if is_json else value
+    except Unreadable:
+        if name != "chosen":
+            raise
+        return value
 
 
 def keys_in(row: Mapping[str, Any]) -> str:
@@ -303,24 +322,6 @@ def is_unlearned(message: Mapping[str, Any]) -> bool:
     if weight not in (0, 1):
         raise Unreadable(f"a weight is {weight!r}: it must be 0 or 1")
     return weight == 0
-
-
-def parse_row(text: str) -> Any:
-    """Parse one JSON value. Raises Unreadable, also for a key that an object has twice."""
-    try:
-        return json.loads(text, object_pairs_hook=without_repeats)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, Unreadable):
-            raise
-        raise Unreadable(f"it is not JSON ({getattr(error, 'msg', error)})") from None
-
-
-def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
-        raise Unreadable(f"it has the key {twice!r} twice, and one would be lost")
-    return found
 
 
 def a_name_of(value: Any) -> str:

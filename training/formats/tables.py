@@ -27,13 +27,11 @@ from training.formats.rows import (
     TEXTS,
     WANTED,
     items_of,
-    parse_row,
 )
 
 SPOKEN = re.compile(r"(?<!^\w\w)(?<!^\w\w\w)[.!?。！？]$|^\W*\d")  # no name; "Nr." and "No." are
 WORD = re.compile(r"[^\W\d_]+")
 DAY = re.compile(DATE)
-MESSAGES = re.compile(r"\[\s*\{")  # how they begin as JSON
 LOOKED_AT = 100  # rows that a guess is made from
 LISTED = 12  # names of columns
 ROWS_AT_ONCE = 100  # of Parquet, in memory; a row may have pictures
@@ -214,15 +212,7 @@ def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -
         notes.append(f"not read: {listed(unread)}")
     yield Kind(f"{kind} ({'; '.join(notes)})" if notes else kind)
     for where, row in chain(first, rows):
-        if isinstance(row, Skip):
-            yield row
-            continue
-        try:
-            row = nested(row)
-        except Unreadable as error:
-            yield Skip(where, str(error))
-        else:
-            yield from items_of(row, where, asked)
+        yield from [row] if isinstance(row, Skip) else items_of(row, where, asked)
 
 
 def known(columns: list[str]) -> list[str]:
@@ -234,23 +224,6 @@ def known(columns: list[str]) -> list[str]:
     of_chat = (*SYSTEM, *WANTED, *MEDIA, *(of_pair if len(found) == 2 else ("chosen",)))
     beside = of_chat if found and found[0] not in TEXTS else ()
     return [keys[name] for name in dict.fromkeys((*found, *beside)) if name in keys]
-
-
-def nested(row: Row) -> Row:
-    """Return the row with its conversation parsed, which a table of texts has as JSON."""
-    return {name: cell(name.strip().lower(), value) for name, value in row.items()}
-
-
-def cell(name: str, value: Any) -> Any:
-    """Return a value, parsed if it is a conversation as JSON; a chosen reply is mostly a text."""
-    if name in CONVERSATIONS and isinstance(value, str) and value.startswith("["):
-        return parse_row(value)
-    if name == "chosen" and isinstance(value, str) and MESSAGES.match(value):
-        try:
-            return parse_row(value)
-        except Unreadable:
-            return value
-    return value
 
 
 def guess(rows: list[Row]) -> list[str]:

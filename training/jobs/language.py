@@ -9,7 +9,7 @@ from typing import Any
 
 from gptcore.checks import UserError
 from training.data.rows import Rows
-from training.data.shards import CACHE, Shards
+from training.data.shards.folder import CACHE, Shards
 from training.data.sources import OWN, SHARDS, finished_shards, name_of, run_data_of, shards_of
 from training.evaluation.validation import beginning, questions
 from training.formats.places import find_files

@@ -18,7 +18,7 @@ from gptcore.families import family
 from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus, check_learnable
-from training.data.shards import Shards, check_length, is_finished, prepare
+from training.data.shards.folder import Shards, check_length, is_finished, prepare
 from training.data.sources import (
     DIALOGUES,
     OWN,

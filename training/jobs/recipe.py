@@ -19,7 +19,7 @@ from gptcore.facts import EarlierStage
 from gptcore.nn.checkpoint import Tensors
 from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import Rows
-from training.data.shards import Shards, prepare
+from training.data.shards.folder import Shards, prepare
 from training.data.sources import SHARDS, run_data_of, shards_of
 from training.jobs.keeping import train_and_keep
 from training.jobs.stages import Stage, mixed

@@ -19,7 +19,7 @@ from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.system.wording import two_digits
 from training.data.rows import Rows
-from training.data.shards import Shards
+from training.data.shards.folder import Shards
 from training.data.survey import Survey
 from training.machine.devices import pick_device, pick_dtype
 from training.machine.memory import kept_bytes, room

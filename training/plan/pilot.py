@@ -16,7 +16,7 @@ import torch
 
 from gptcore.config import ModelConfig
 from gptcore.nn.gpt import GPT, whole_sequence
-from training.data.shards import Shards
+from training.data.shards.folder import Shards
 from training.data.survey import MAX_VALIDATION_BYTES, VALIDATION_SHARE
 from training.evaluation.validation import evaluate
 from training.machine.devices import autocast

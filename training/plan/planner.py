@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.text.tokenizer import Tokenizer
-from training.data.shards import Shards
+from training.data.shards.folder import Shards
 from training.data.survey import Survey, bytes_per_token
 from training.machine.flops import parameters
 from training.plan.pilot import (

@@ -13,7 +13,7 @@ from torch import Tensor
 from gptcore.nn.gpt import GPT, whole_sequence
 from training.data.batches import Batches
 from training.data.rows import Rows
-from training.data.shards import Shards
+from training.data.shards.folder import Shards
 from training.evaluation.validation import evaluate, write_samples
 from training.machine.processes import World
 from training.run.base import FAMILY, keep_family

@@ -4,8 +4,6 @@
 >>> training, validation = split_pairs(pairs)                        # doctest: +SKIP
 """
 
-import hashlib
-import math
 from itertools import compress
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from gptcore.checks import UserError
 from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.search import encode_source, target_ends
+from training.data.corpus import document_number
 from training.formats.encoding import note
 from training.formats.found import Unreadable
 from training.formats.lines import numbered_lines, open_text, text_encoding
@@ -87,16 +86,12 @@ def split_pairs(pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
     Raises UserError if all pairs have the same source.
     """
     share = min(VALIDATION_SHARE, MAX_VALIDATION / len(pairs))
-
-    def number(pair: Pair) -> float:
-        digest = hashlib.blake2b(pair[0].encode("utf-8"), digest_size=8).digest()
-        return int.from_bytes(digest) / 2**64
-
-    limit = max(share, math.nextafter(min(map(number, pairs)), 1.0))  # at least one
-    training = [pair for pair in pairs if number(pair) >= limit]
+    numbers = [document_number(source) for source, _ in pairs]
+    limit = max(int(share * 2**64), min(numbers) + 1)  # at least one is held out
+    training = [pair for pair, number in zip(pairs, numbers) if number >= limit]
     if not training:
         raise UserError("all pairs have the same source: give pairs with different sources")
-    return training, [pair for pair in pairs if number(pair) < limit]
+    return training, [pair for pair, number in zip(pairs, numbers) if number < limit]
 
 
 def encode_pairs(

@@ -19,9 +19,9 @@ from typing import Any
 from training.formats.chats.transcripts import Said, items_of_chat, oldest_first, people_of
 from training.formats.found import Asked, Found, Skip, Unreadable
 from training.formats.kinds import messenger_of
-from training.formats.lines import head_of, open_text
+from training.formats.lines import head_of, open_text, parse_row
 from training.formats.places import File
-from training.formats.rows import checked, parse_row
+from training.formats.rows import checked
 
 MAX_EXPORT = 1 << 27  # characters; a chat of 300,000 messages
 NO_WORDS_SAID = "a picture, a sound, a call, a notice or a forward, without words of its own"

@@ -27,10 +27,10 @@ from gptcore.system.files import file_sha256, files_in, locked, new_folder, read
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.typed_json import check_format
 from training.data.corpus import Corpus, document_number, document_text
-from training.data.remote import MANIFEST, RemoteFolder
-from training.data.shard import Shard, ShardWriter
+from training.data.shards.remote import MANIFEST, RemoteFolder
+from training.data.shards.shard import Shard, ShardWriter
+from training.data.shards.tokenising import tokenise
 from training.data.survey import Survey, Surveyor, survey
-from training.data.tokenising import tokenise
 from training.formats.found import Document
 from training.machine.progress import progress
 

@@ -44,13 +44,9 @@ class RemoteFolder:
 
         Raises UserError if it cannot be fetched or is not a manifest of token shards.
         """
-        manifest: dict[str, Any] = {}
-
-        def check(path: Path) -> None:
-            manifest.update(read_sealed(path))
-
         with self.lock(MANIFEST):
-            self.fetch(MANIFEST, check)
+            self.fetch(MANIFEST, read_sealed)
+            manifest = read_sealed(self.local / MANIFEST)
         if not isinstance(manifest.get("sha256"), dict):
             raise UserError(f"{self.url}/{MANIFEST} holds no hashes: name the URL of token shards")
         for name in manifest["sha256"]:
@@ -104,7 +100,7 @@ class RemoteFolder:
     def lock(self, name: str, timeout: float = -1) -> AbstractContextManager[None]:
         return locked(self.local / f"{name}.lock", timeout)
 
-    def fetch(self, name: str, check: Callable[[Path], None]) -> None:
+    def fetch(self, name: str, check: Callable[[Path], object]) -> None:
         """Download a file; it gets its final name only after `check` has accepted it.
 
         Raises UserError if all attempts fail.

@@ -221,14 +221,6 @@ def test_a_look_writes_for_programs_who_writes_and_which_files_are_not_used(
     assert reason == "it holds nothing but white space"
 
 
-def test_a_look_at_nothing_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n')
-    with pytest.raises(UserError, match=r"no document was found: .*rows\.jsonl, line 1: it has no"):
-        look(find_files([tmp_path])).summary()
-    assert main(["look", str(tmp_path)]) == 2
-    assert "skipped 1: it has no known key" in capsys.readouterr().out
-
-
 def test_a_name_that_no_chat_needs_is_said(tmp_path: Path) -> None:
     table = tmp_path / "faq.csv"
     table.write_text("question,answer\nHi,Hello!\n")
@@ -237,3 +229,40 @@ def test_a_name_that_no_chat_needs_is_said(tmp_path: Path) -> None:
     chat = tmp_path / "chat.txt"
     chat.write_text("".join(f"01.02.24, 10:0{i} - {'AB'[i % 2]}nn: Hi {i}\n" for i in range(6)))
     assert "--me" not in look(find_files([table, chat]), Asked(me=("Ann",))).summary()
+
+
+@pytest.mark.parametrize(
+    ("wordings", "n_rows", "n_talks", "is_said"),
+    [
+        (["When does it open?"], 50, 0, True),
+        (["When does it open?", "when does it open"], 50, 0, True),  # the same words
+        (["When does it open?", "From when may I come?"], 50, 0, False),
+        (["When does it open?"], 9, 0, False),
+        (["When does it open?"], 5001, 0, False),
+        (["When does it open?"], 50, 60, False),  # a set of chats, of which some are short
+    ],
+)
+def test_a_table_with_one_wording_of_each_question_is_told_of_other_words(
+    tmp_path: Path, wordings: list[str], n_rows: int, n_talks: int, is_said: bool
+) -> None:
+    rows = [turn(f"Day {i}: {asked}", f"At {i}.") for i in range(n_rows) for asked in wordings]
+    rows += [turn("Hi", "Hello!") + turn(f"And {i}?", f"It is {i}.") for i in range(n_talks)]
+    path = tmp_path / "faq.jsonl"
+    path.write_text("\n".join(json.dumps({"messages": row}) for row in rows))
+    said = look(find_files([path])).summary()
+    line = f"note: {n_rows} of {n_rows} answers stand with one wording of their question: a small"
+    assert (line in said) == is_said == ("add rows with the same answer in other words" in said)
+
+
+def test_of_a_table_whose_answers_are_few_or_of_a_chat_nothing_is_said_of_other_words(
+    tmp_path: Path,
+) -> None:
+    rows = [f"Is {i} even?,{('Yes.', 'No.')[i % 2]}" for i in range(50)]
+    (tmp_path / "even.csv").write_text("\n".join(["question,answer", *rows]))
+    assert "wording" not in look(find_files([tmp_path / "even.csv"])).summary()
+    said = [f"0{1 + i // 2}.02.24, 10:0{i % 2} - {'AB'[i % 2]}nn: {i}, Hi" for i in range(18)]
+    said += [f"{line.replace('.02.', '.03.')}." for line in said]
+    chat = tmp_path / "chat.txt"
+    chat.write_text("\n".join(said))
+    found = look(find_files([chat]), Asked(me=("Bnn",)))
+    assert found.survey.n_chats == 18 and "wording" not in found.summary()

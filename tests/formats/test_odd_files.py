@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Refused
 from test_books import epub, pdf
-from test_formats_read import CHAT
+from texts import CHAT, zipped
 
 from training.__main__ import main
 
@@ -32,14 +32,6 @@ def locked_pdf() -> bytes:
     writer.encrypt("password", algorithm="RC4-128")
     stream = io.BytesIO()
     writer.write(stream)
-    return stream.getvalue()
-
-
-def zipped(members: dict[str, str]) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for name, text in members.items():
-            archive.writestr(name, text)
     return stream.getvalue()
 
 
@@ -103,10 +95,7 @@ the name of a cue
 
 
 def bomb() -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a.txt", b"a" * 60_000_000)
-    return stream.getvalue()
+    return zipped({"a.txt": b"a" * 60_000_000})
 
 
 REFUSED: dict[str, Content] = {

@@ -6,7 +6,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import zstandard
-from test_formats_read import CHAT, documents, write
+from texts import CHAT, documents, write
 
 from gptcore.checks import UserError
 

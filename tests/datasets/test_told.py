@@ -2,7 +2,7 @@
 
 import pytest
 
-from training.datasets.told import conversations, fact, reflected
+from training.datasets.told import ask_facts, fact, reflected
 
 CHAT = [
     {"role": "user", "content": "Hi! I'm a nurse. I have three dogs and I like it."},
@@ -69,8 +69,8 @@ def test_what_does_not_stand_alone_is_left_out(sentence: str) -> None:
 
 
 def test_a_document_gives_the_same_conversations_again_and_each_answer_was_told() -> None:
-    made = list(conversations(CHAT))
-    assert made == list(conversations(CHAT)) and made
+    made = list(ask_facts(CHAT))
+    assert made == list(ask_facts(CHAT)) and made
     for messages in made:
         assert [m["role"] for m in messages] == ["user", "assistant"] * (len(messages) // 2)
     text = " ".join(m["content"] for messages in made for m in messages).lower()

@@ -6,14 +6,14 @@ from argparse import Namespace
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Barrier, Thread
+from threading import Barrier
 from typing import BinaryIO
 
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
+from served import Quiet, served
 
 from gptcore.checks import UserError
 from training.data.corpus import read_documents
@@ -39,7 +39,7 @@ def web(tmp_path: Path) -> Iterator[tuple[Path, str, list[str]]]:
     folder, asked = tmp_path / "web", []
     folder.mkdir()
 
-    class Handler(SimpleHTTPRequestHandler):
+    class Handler(Quiet):
         def log_request(self, *_: object) -> None:
             asked.append(self.command)
 
@@ -52,11 +52,8 @@ def web(tmp_path: Path) -> Iterator[tuple[Path, str, list[str]]]:
             self.end_headers()
             return None
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield folder, f"http://127.0.0.1:{server.server_port}", asked
-    server.shutdown()
-    server.server_close()
+    with served(partial(Handler, directory=folder)) as url:
+        yield folder, url, asked
 
 
 @pytest.fixture

@@ -1,14 +1,14 @@
 """Chats that people export: who says what to whom, and where one conversation ends."""
 
-import zipfile
 from datetime import datetime
 from pathlib import Path
 from time import process_time
 
 import pytest
-from test_formats_read import documents, told, write
+from texts import documents, told, write, zipped
 
 from gptcore.checks import UserError
+from gptcore.text.chat_template import messages_of
 from training.formats.places import find_files
 from training.look.look import look
 
@@ -63,10 +63,9 @@ def test_a_whatsapp_export_teaches_the_words_of_one_person(tmp_path: Path, expor
     for part_or_misspelt in ("ben", "en", "Benn"):
         with pytest.raises(UserError, match=r"did you mean --me \"Ben\"\? it has"):
             documents(path, me=(part_or_misspelt,))
-    said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me=("Ben",))]
-    assert said == [
-        [("user", "Are you there?\nHello?"), ("assistant", "Yes: here\n\nand waiting")],
-        [("user", "Morning."), ("assistant", "Coffee?")],
+    assert documents(path, me=("Ben",)) == [
+        messages_of(["Are you there?\nHello?", "Yes: here\n\nand waiting"]),
+        messages_of(["Morning.", "Coffee?"]),
     ]
     assert "skipped 2: a picture, a sound, a deleted message or a notice" in told(path, me=("Ben",))
 
@@ -194,10 +193,9 @@ OTHER_LINE = LINE.replace(*DAYS[0]).replace(*DAYS[1]).replace("2021/05/03", "03/
 @pytest.mark.parametrize("export", [LINE, OTHER_LINE, KAKAOTALK, PHONE, OTHER_PHONE])
 def test_a_chat_whose_days_have_lines_of_their_own_is_read(tmp_path: Path, export: str) -> None:
     path = write(tmp_path / "chat.txt", export)
-    said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me=("Ben",))]
-    assert said == [
-        [("user", "Are you there?"), ("assistant", "Yes: here\nand waiting")],
-        [("user", "Morning."), ("assistant", "Coffee?")],
+    assert documents(path, me=("Ben",)) == [
+        messages_of(["Are you there?", "Yes: here\nand waiting"]),
+        messages_of(["Morning.", "Coffee?"]),
     ]
 
 
@@ -250,10 +248,8 @@ def test_a_small_group_has_people_who_write_once(tmp_path: Path) -> None:
 
 
 def test_an_archive_with_a_chat_says_first_whose_words_may_be_learned(tmp_path: Path) -> None:
-    archive = tmp_path / "chat.zip"
-    with zipfile.ZipFile(archive, "w") as members:
-        members.writestr("00000001-PHOTO.jpg", b"\xff\xd8\xff\xe0\0\x10JFIF\0")
-        members.writestr("_chat.txt", WHATSAPP)
+    members = {"00000001-PHOTO.jpg": b"\xff\xd8\xff\xe0\0\x10JFIF\0", "_chat.txt": WHATSAPP}
+    archive = write(tmp_path / "chat.zip", zipped(members))
     with pytest.raises(UserError, match=r"found: .*_chat\.txt: it is a WhatsApp chat of Ann"):
         look(find_files([archive])).check()
 

@@ -4,12 +4,9 @@ import random
 from pathlib import Path
 
 import pytest
+from texts import documents, told
 
 from gptcore.checks import UserError
-from training.data.corpus import read_documents
-from training.formats.found import Asked
-from training.formats.places import find_files
-from training.look.look import look
 
 # An answer of a shop in each language, and the encodings that its files come in.
 ANSWERS = {
@@ -38,9 +35,8 @@ def test_a_table_is_read_in_the_encoding_that_it_has(
 ) -> None:
     path = tmp_path / "faq.csv"
     path.write_bytes(f"question;answer\nWhen?;{answer}\nAnd then?;{answer}\n".encode(encoding))
-    chats = list(read_documents(find_files([path]), Asked()))
-    assert [chat[-1]["content"] for chat in chats] == [answer, answer]
-    assert "read as " in look(find_files([path]), Asked()).table()
+    assert [chat[-1]["content"] for chat in documents(path)] == [answer, answer]
+    assert "read as " in told(path)
 
 
 def test_the_first_letter_beyond_ascii_may_come_late(tmp_path: Path) -> None:
@@ -48,7 +44,7 @@ def test_the_first_letter_beyond_ascii_may_come_late(tmp_path: Path) -> None:
     row = "When do you open?;At nine, as on all other days.\n"
     rows = "question;answer\n" + row * 40_000 + "Wann?;Täglich um neun. Schöne Grüße!\n"
     path.write_bytes(rows.encode("cp1252"))  # it is 2 MB
-    *_, last = read_documents(find_files([path]), Asked())
+    *_, last = documents(path)
     assert last[-1]["content"] == "Täglich um neun. Schöne Grüße!"
 
 
@@ -65,27 +61,18 @@ def test_what_would_be_nonsense_is_refused(content: bytes, tmp_path: Path) -> No
     path = tmp_path / "text.txt"
     path.write_bytes(content)
     with pytest.raises(UserError, match=r"text\.txt: line \d+ is not UTF-8 text: save it as UTF-8"):
-        list(read_documents(find_files([path]), Asked()))
+        documents(path)
 
 
 @pytest.mark.parametrize("word", ["BMW", "MZ-Räder", "ID3-Zeichen", "RIFF"])
 def test_a_text_may_begin_as_pictures_and_programs_do(word: str, tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(f"{word} über alle Straßen, schöne Grüße.".encode("cp1252"))
-    assert list(read_documents(find_files([path]), Asked()))
+    assert documents(path)
 
 
 def test_what_only_begins_in_an_encoding_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes("Schöne Grüße aus Köln. ".encode("cp1252") * 3000 + b"\x81")
     with pytest.raises(UserError, match=r"it begins as Windows-1252 and goes on as something else"):
-        list(read_documents(find_files([path]), Asked()))
-
-
-def test_it_is_said_in_which_encoding_a_text_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "letter.txt"
-    path.write_bytes("Schöne Grüße aus Köln. ".encode("cp1252") * 9)
-    told = look(find_files([path]), Asked()).table()
-    assert (
-        "text, read as Windows-1252 (if its letters look wrong, save it as UTF-8), 1 text" in told
-    )
+        documents(path)

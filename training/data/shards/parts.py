@@ -23,8 +23,8 @@ from gptcore.checks import UserError
 from gptcore.system.files import file_sha256, locked, new_folder, read_sealed, sealed, write_whole
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import check_learnable, cut_for, document_text
-from training.data.remote import MANIFEST
-from training.data.shards import COUNTS, SPLITS, Shards, manifest_of, write_splits
+from training.data.shards.folder import COUNTS, SPLITS, Shards, manifest_of, write_splits
+from training.data.shards.remote import MANIFEST
 from training.data.survey import validation_limit
 from training.formats.found import Asked, Document, Item, Skip
 from training.formats.packed import unpacked_size

@@ -6,20 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_formats_read import CHAT, documents, told, write
+from texts import CHAT, documents, told, write
 
+from gptcore.checks import UserError
+from gptcore.text.chat_template import messages_of
 from training.data.corpus import read_sourced
 from training.data.rows import Rows
-from training.data.shards import prepare
+from training.data.shards.folder import prepare
 from training.formats.found import Asked
 from training.formats.places import find_files
 
 MANY = [{"prompt": f"Question {i}", "completion": f"Reply {i}", "id": i} for i in range(40)]
 SYSTEM = {"role": "system", "content": "Be kind."}
+SHAREGPT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello!"}]
 
 
 ROWS = {
     "messages": ({"messages": CHAT}, CHAT),
+    "messages as a text": ({"messages": json.dumps(CHAT)}, CHAT),
     "OpenAI fine-tuning": (
         {
             "messages": [
@@ -31,10 +35,7 @@ ROWS = {
         },
         [SYSTEM, *CHAT],
     ),
-    "ShareGPT": (
-        {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello!"}]},
-        CHAT,
-    ),
+    "ShareGPT": ({"conversations": SHAREGPT}, CHAT),
     "messages with a system prompt, in capitals": (
         {"System": "Be kind.", "Messages": CHAT},
         [SYSTEM, *CHAT],
@@ -62,41 +63,32 @@ ROWS = {
         [SYSTEM, *CHAT, *CHAT],
     ),
     "ShareGPT with a system prompt": (
-        {
-            "system": "Be kind.",
-            "conversations": [
-                {"from": "human", "value": "Hi"},
-                {"from": "gpt", "value": "Hello!"},
-            ],
-        },
+        {"system": "Be kind.", "conversations": SHAREGPT},
         [SYSTEM, *CHAT],
     ),
     "Alpaca": ({"instruction": "Hi", "input": "", "output": "Hello!"}, CHAT),
     "Alpaca with input": (
         {"instruction": "Add.", "input": "2, 3", "output": "5"},
-        [{"role": "user", "content": "Add.\n\n2, 3"}, {"role": "assistant", "content": "5"}],
+        messages_of(["Add.\n\n2, 3", "5"]),
     ),
     "Dolly": (
         {"instruction": "When?", "context": "It began in 2000.", "response": "2000"},
-        [
-            {"role": "user", "content": "When?\n\nIt began in 2000."},
-            {"role": "assistant", "content": "2000"},
-        ],
+        messages_of(["When?\n\nIt began in 2000.", "2000"]),
     ),
     "earlier questions and replies": (
         {"system": "Be kind.", "query": "Bye", "response": "Bye!", "history": [["Hi", "Hello!"]]},
-        [SYSTEM, *CHAT, {"role": "user", "content": "Bye"}, {**CHAT[1], "content": "Bye!"}],
+        [SYSTEM, *messages_of(["Hi", "Hello!", "Bye", "Bye!"])],
     ),
     "Guanaco's text": (
         {"text": "### Human: Hi### Assistant: Hello!### Human: Bye"},
-        [*CHAT, {"role": "user", "content": "Bye"}],
+        messages_of(["Hi", "Hello!", "Bye"]),
     ),
     "Alpaca's text": (
         {
             "text": "Below is an instruction that describes a task. Write a response.\n\n"
             "### Instruction:\nAdd.\n\n### Input:\n2, 3\n\n### Response:\n5"
         },
-        [{"role": "user", "content": "Add.\n\n2, 3"}, {"role": "assistant", "content": "5"}],
+        messages_of(["Add.\n\n2, 3", "5"]),
     ),
     "Llama's text": (
         {"text": "<s>[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello! </s>"},
@@ -130,8 +122,8 @@ ROWS = {
     "UltraFeedback": ({"prompt": "Hi", "chosen": CHAT, "rejected": CHAT[:1]}, CHAT),
     "a preferred message beside the conversation": (
         {
-            "conversations": [{"from": "human", "value": "Hi"}],
-            "chosen": {"from": "gpt", "value": "Hello!"},
+            "conversations": SHAREGPT[:1],
+            "chosen": SHAREGPT[1],
             "rejected": {"from": "gpt", "value": "No."},
         },
         CHAT,
@@ -266,29 +258,45 @@ def test_messages_of_tools_are_left_out_and_counted(tmp_path: Path) -> None:
     assert "skipped 1: a message of the role 'tool' (first: line 1)" in told(path)
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
-        ('{"messages": [{"role": "user", "content": "Hi"}]}', "no reply of an assistant"),
-        ('{"text": "one", "text": "two"}', "the key 'text' twice"),
-        ('{"messages": [{"role": "user", "content": "a"}, {"role": "x"}]}', "message 2 has the un"),
-        ('{"messages": [{"role": "user", "content": "a\\u0000"}]}', "NUL"),
-        ('{"message_id": "2", "parent_id": "1", "text": "Hi", "role": "assistant"}', "of a tree"),
-        ('{"title": "one"}', "no known key: its keys are 'title'"),
-        ('{"prompt": "Hi", "completion": "No!", "label": false}', "an example of a bad reply"),
-        (
-            '{"messages": [{"role": "user", "content": "<image>Who is it?"}, '
-            '{"role": "assistant", "content": "It is Ann."}], "images": ["ann.jpg"]}',
-            "about its 'images', which a text model cannot read",
-        ),
-    ],
-)
-def test_a_row_that_teaches_nothing_is_skipped_with_its_reason(
-    tmp_path: Path, row: str, reason: str
-) -> None:
-    path = write(tmp_path / "a.jsonl", f'{{"text": "fine"}}\n{row}\n')
+SKIPPED = {
+    "not JSON (Expecting property name": "{'text': 'single quotes'}",
+    "not JSON (Invalid control character": '{"text": "never clo',
+    "not JSON (Exceeds the limit (4300 digits)": f'{{"text": {"1" * 5000}}}',
+    "not JSON (maximum recursion depth": f'{{"text": {"[" * 100_000}}}',
+    "a number, not an object with keys": "42",
+    "a list, not an object with keys": '["text"]',
+    "a text, not an object with keys": '"messages"',
+    "null, not an object with keys": "null",
+    "an empty object": "{}",
+    "no known key: its keys are 'title'": '{"title": "one"}',
+    "the key 'text' twice": '{"text": "one", "text": "two"}',
+    "its 'text' is a number, not a text": '{"text": 42}',
+    "a character is only half a surrogate pair": '{"text": "\\ud83c"}',
+    "its messages are a text, not a list": '{"messages": "Hello"}',
+    "no reply of an assistant": '{"messages": [{"role": "user", "content": "Hi"}]}',
+    "message 1 has the unknown role []": '{"messages": [{"role": [], "content": "Hello"}]}',
+    "message 2 has the unknown role 'x'": json.dumps({"messages": [CHAT[0], {"role": "x"}]}),
+    "content of message 1 is null, not a text": '{"messages": [{"role": "user"}]}',
+    "message 3 is a system message": json.dumps({"messages": [*CHAT, SYSTEM]}),
+    "a NUL character": '{"messages": [{"role": "user", "content": "a\\u0000"}]}',
+    "one message of a tree": '{"parent_id": "1", "text": "Hi", "role": "assistant"}',
+    "an example of a bad reply": '{"prompt": "Hi", "completion": "No!", "label": false}',
+    "about its 'images', which a text model cannot read": json.dumps(
+        {"messages": CHAT, "images": ["ann.jpg"]}
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", SKIPPED)
+def test_a_row_that_teaches_nothing_is_skipped_with_its_reason(tmp_path: Path, reason: str) -> None:
+    path = write(tmp_path / "a.jsonl", f'{{"text": "fine"}}\n\n{SKIPPED[reason]}\n')
     assert documents(path) == ["fine"]
-    assert reason in told(path) and "(first: line 2)" in told(path)
+    held, skip = told(path).splitlines()
+    assert held.endswith("a.jsonl: JSON lines, 1 text, 4 bytes")
+    assert skip.startswith("  skipped 1: ") and reason in skip and skip.endswith("(first: line 3)")
+    with pytest.raises(UserError, match=r"no document was found: .*b\.jsonl, line 1: ") as refusal:
+        documents(write(tmp_path / "b.jsonl", SKIPPED[reason]))
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_value_with_a_key_twice_costs_no_other_value(tmp_path: Path) -> None:

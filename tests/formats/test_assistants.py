@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from test_formats_read import CHAT, documents, told, write
+from texts import CHAT, documents, told, write
+
+from gptcore.text.chat_template import messages_of
 
 
 def node(parent: str | None, role: str, parts: list, kind: str = "text", **more: Any) -> dict:
@@ -34,14 +36,7 @@ PICTURE = {**PICTURE, "current_node": "1"}
 
 def test_chatgpts_export_is_read_along_the_branch_that_was_shown_last(tmp_path: Path) -> None:
     path = write(tmp_path / "conversations.json", [CHATGPT, PICTURE])
-    assert documents(path) == [
-        [
-            {"role": "user", "content": "Hi"},
-            {"role": "assistant", "content": "Let me look.\nHello!"},
-            {"role": "user", "content": "Bye"},
-            {"role": "assistant", "content": "Goodbye!"},
-        ]
-    ]
+    assert documents(path) == [messages_of(["Hi", "Let me look.\nHello!", "Bye", "Goodbye!"])]
     said = told(path)
     assert "JSON, 1 conversation" in said
     assert "skipped 2: a message of the role 'tool' (first: value 1)" in said
@@ -71,9 +66,7 @@ def test_a_talk_of_googles_ai_studio_is_read_without_its_thoughts(tmp_path: Path
         {"text": "Hello!", "role": "model", "finishReason": "STOP"},
     ]
     prompt = {"runSettings": {}, "systemInstruction": {}, "chunkedPrompt": {"chunks": chunks}}
-    assert documents(write(tmp_path / "Greeting", prompt)) == [
-        [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
-    ]
+    assert documents(write(tmp_path / "Greeting", prompt)) == [CHAT]
     chunks[0] = {"driveImage": {"id": "1"}, "role": "user"}
     assert "message 2 has parts that are not text" in told(write(tmp_path / "Picture", prompt))
 
@@ -94,12 +87,7 @@ def test_claudes_export_is_read_without_its_thoughts(tmp_path: Path) -> None:
         {"uuid": "3", "name": "Odd", "chat_messages": ["Hi"]},
     ]
     path = write(tmp_path / "conversations.json", talks)
-    assert documents(path) == [
-        [
-            {"role": "user", "content": "A long text.\nShorten it."},
-            {"role": "assistant", "content": "So."},
-        ]
-    ]
+    assert documents(path) == [messages_of(["A long text.\nShorten it.", "So."])]
     assert "skipped 1: message 1 has parts that are not text (first: value 2)" in told(path)
     assert "skipped 1: it is an export of an assistant in an unknown form" in told(path)
     assert len(documents(write(tmp_path / "one.json", talks[0]))) == 1

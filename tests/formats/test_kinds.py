@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from test_formats_read import documents, write
+from texts import documents, write
 
 from gptcore.checks import UserError
 from training.formats.books import runs_together
@@ -32,6 +32,7 @@ QUOTES = "03.05.21, 14:02 - Ann: Are you there?\n03.05.21, 14:03 - Ben: Yes.\n"
         ("diary.txt", f"3.5.2021, 14:02 - Berlin: we arrived.\n{PROSE}"),
         ("novel.txt", f"{PROSE}{QUOTES}{PROSE}"),
         ("essay.txt", f"This is what they wrote:\n{QUOTES}{PROSE}"),
+        ("commas.txt", "Text, he said, is text.\nAnd, she said, so it is.\n"),
         ("scored.txt", "0.95\tHello\tHallo\n0.87\tYou\tDu\n"),
         ("prices.txt", "12.50\tA lamp\tnew\n9.95\tA book\told\n"),
         ("works.txt", "BMW eröffnet ein Werk in München.\n"),

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_formats_read import documents, told, write
+from texts import documents, told, write
 
 from gptcore.checks import UserError
+from gptcore.text.chat_template import messages_of
 from training.formats.found import Asked
 from training.formats.places import find_files
 from training.look.look import look
@@ -34,6 +35,12 @@ TELEGRAM = {
         telegram_message(6, "Ben", "Sure.", day=4),
     ],
 }
+
+
+def words(message: dict[str, Any]) -> str:
+    return "Yes, here." if isinstance(message["text"], list) else message["text"]
+
+
 DISCORD = {
     "guild": {"id": "1", "name": "Friends"},
     "channel": {"id": "2", "type": "GuildTextChat", "name": "general"},
@@ -42,7 +49,7 @@ DISCORD = {
             "id": message["id"],
             "type": "Default" if message["from"] else "GuildMemberJoin",
             "timestamp": message["date"] + (".512+02:00" if message["id"] % 2 else ""),
-            "content": "Yes, here." if isinstance(message["text"], list) else message["text"],
+            "content": words(message),
             "author": {
                 "id": "7",
                 "name": f"{message['from']}.1".lower(),
@@ -62,10 +69,6 @@ ACCOUNT = {  # in the language of the program; what is above the chats may fill 
 
 def milliseconds(message: dict[str, Any]) -> int:
     return int(datetime.fromisoformat(f"{message['date']}+00:00").timestamp() * 1000)
-
-
-def words(message: dict[str, Any]) -> str:
-    return "Yes, here." if isinstance(message["text"], list) else message["text"]
 
 
 FACEBOOK = {  # and Instagram: message_1.json, the newest message first
@@ -122,41 +125,38 @@ SNAPCHAT = {
     ],
     "cleo": [],
 }
-LEFT = {"about": "", "personal_information": {}, "left_chats": ACCOUNT["chats"]}
-EXPORTS = [TELEGRAM, ACCOUNT, LEFT, DISCORD, FACEBOOK, MESSENGER, SLACK, SNAPCHAT]
-NAMES = [
-    "Telegram",
-    "account",
-    "left chats",
-    "Discord",
-    "Facebook",
-    "Messenger",
-    "Slack",
-    "Snapchat",
-]
+EXPORTS = {
+    "Telegram": TELEGRAM,
+    "account": ACCOUNT,
+    "left chats": {"about": "", "personal_information": {}, "left_chats": ACCOUNT["chats"]},
+    "Discord": DISCORD,
+    "Facebook": FACEBOOK,
+    "Messenger": MESSENGER,
+    "Slack": SLACK,
+    "Snapchat": SNAPCHAT,
+}
 
 
 @pytest.mark.parametrize("indent", [None, 1])
-@pytest.mark.parametrize("export", EXPORTS, ids=NAMES)
+@pytest.mark.parametrize("name", EXPORTS)
 def test_an_export_of_a_messenger_teaches_the_words_of_one_person(
-    tmp_path: Path, export: Any, indent: int | None
+    tmp_path: Path, name: str, indent: int | None
 ) -> None:
-    path = write(tmp_path / "result.json", json.dumps(export, indent=indent))
+    path = write(tmp_path / "result.json", json.dumps(EXPORTS[name], indent=indent))
     with pytest.raises(
         UserError, match=r"it is a .* of Ann .2 mess.* words are learned: --me \"Ann"
     ):
         documents(path)
     with pytest.raises(UserError, match=r"did you mean --me \"Ben\"\? it has"):
         documents(path, me=("ben",))
-    said = [[(m["role"], m["content"]) for m in chat] for chat in documents(path, me=("Ben",))]
-    assert said == [
-        [("user", "Are you there?"), ("assistant", "Yes, here.")],
-        [("user", "Coffee?"), ("assistant", "Sure.")],
+    assert documents(path, me=("Ben",)) == [
+        messages_of(["Are you there?", "Yes, here."]),
+        messages_of(["Coffee?", "Sure."]),
     ]
-    assert (
-        "skipped 2: a picture, a sound, a call, a notice or a forward, without words of its own "
-        f"(first: message {3 if export is FACEBOOK else 1})" in told(path, me=("Ben",))
-    )
+    first = 3 if name == "Facebook" else 1  # which has the newest message first
+    said = told(path, me=("Ben",))
+    assert "skipped 2: a picture, a sound, a call, a notice or a forward, without words" in said
+    assert f"words of its own (first: message {first})" in said
 
 
 def test_facebook_is_read_without_its_mojibake_and_its_notices(tmp_path: Path) -> None:

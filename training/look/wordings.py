@@ -1,0 +1,53 @@
+"""Whether each answer stands with only one wording of its question, as in most tables of questions.
+
+A small model learns a question in the words in which it stands (docs/training.md, "Other words").
+
+>>> wordings = Wordings()
+>>> for day in range(20):
+...     wordings.add([
+...         {"role": "user", "content": f"When does the market open on day {day}?"},
+...         {"role": "assistant", "content": f"At {day} o'clock."},
+...     ])
+>>> wordings.line()[:48]
+'20 of 20 answers stand with one wording of their'
+"""
+
+from collections import defaultdict
+
+from training.data.leaks import normalised
+from training.formats.found import Document
+
+FEWEST = 10  # answers; fewer are a first try
+MOST = 5000  # exchanges; of more, many ask alike in other words
+NEARLY_ALL = 0.9  # of the answers
+
+
+class Wordings:
+    """Counts the wordings of each answer's question, in conversations of one exchange."""
+
+    def __init__(self) -> None:
+        self.n_exchanges = self.n_chats = 0
+        self.asked: dict[str, set[str]] = defaultdict(set)  # by answer
+
+    def add(self, document: Document) -> None:
+        if isinstance(document, str):
+            return
+        self.n_chats += 1
+        turns = [message for message in document if message["role"] != "system"]
+        if [turn["role"] for turn in turns] == ["user", "assistant"]:
+            self.n_exchanges += 1
+            if self.n_exchanges <= MOST:
+                question, answer = (normalised(turn["content"]) for turn in turns)
+                self.asked[answer].add(question)
+
+    def line(self) -> str:
+        """Return what a person must know of a small table with one wording of everything, or ""."""
+        n = sum(len(questions) == 1 for questions in self.asked.values())
+        is_table = self.n_chats < 2 * self.n_exchanges <= 2 * MOST
+        if not is_table or n < max(FEWEST, NEARLY_ALL * len(self.asked)):
+            return ""
+        return (
+            f"{n:,} of {len(self.asked):,} answers stand with one wording of their question: a "
+            f"small model will know these words and no others; add rows with the same answer in "
+            f"other words"
+        )
