@@ -16,7 +16,7 @@ from itertools import chain, groupby, islice
 from typing import Any
 
 from gptcore.checks import UserError
-from training.formats.books import read_epub, read_html, read_pdf
+from training.formats.books import read_epub, read_html
 from training.formats.chats.assistants import EXPORTED
 from training.formats.chats.messengers import read_messenger
 from training.formats.chats.transcripts import read_chat
@@ -25,6 +25,7 @@ from training.formats.found import Asked, Found, Item, Kind, NoText, Skip, Unrea
 from training.formats.kinds import TIMES, kind_of
 from training.formats.lines import characters, numbered_lines, open_text, text_encoding, values
 from training.formats.packed import DAMAGED, unpacked
+from training.formats.pdf import read_pdf
 from training.formats.places import File
 from training.formats.rows import items_of, parse_row
 from training.formats.tables import known, read_parquet, read_table
