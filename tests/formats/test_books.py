@@ -1,4 +1,4 @@
-"""Pages and books: the words of HTML, EPUB and PDF, each once, and what is said of damaged ones."""
+"""Pages and books: the words of HTML and EPUB, each once, and what is said of damaged ones."""
 
 import zipfile
 from pathlib import Path
@@ -9,7 +9,6 @@ from texts import documents, told, write, zipped
 
 from gptcore.checks import UserError
 from training.formats import books
-from training.formats.books import without_titles
 
 
 def test_a_web_page_is_read_without_its_menu_and_scripts(tmp_path: Path) -> None:
@@ -153,66 +152,6 @@ def test_whatever_byte_of_an_archive_is_wrong_is_said(tmp_path: Path, kind: str)
             assert str(error).startswith((f"{path}: ", "no document was found"))
 
 
-def pdf(words: str) -> bytes:
-    """A PDF of one page, written by hand (ISO 32000-1, 7.5)."""
-    page = f"BT /F1 12 Tf 72 720 Td ({words}) Tj ET" if words else ""
-    objects = [
-        "<< /Type /Catalog /Pages 2 0 R >>",
-        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R"
-        " /Resources << /Font << /F1 5 0 R >> >> >>",
-        f"<< /Length {len(page)} >>\nstream\n{page}\nendstream",
-        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-    ]
-    data, offsets = "%PDF-1.4\n", []
-    for number, content in enumerate(objects, 1):
-        offsets.append(len(data))
-        data += f"{number} 0 obj\n{content}\nendobj\n"
-    table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
-    end = f"trailer << /Size 6 /Root 1 0 R >>\nstartxref\n{len(data)}\n%%EOF\n"
-    return f"{data}xref\n0 6\n0000000000 65535 f \n{table}{end}".encode("latin-1")
-
-
-def test_a_pdf_is_read(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pdf", pdf("Once upon a time."))
-    assert documents(path) == ["Once upon a time."]
-    assert "PDF of 1 page, 1 text" in told(path)
-
-
-def test_a_damaged_page_of_a_pdf_is_skipped_and_the_others_are_read(tmp_path: Path) -> None:
-    good = pdf("Once upon a time.")
-    of_two = good.replace(b"/Kids [3 0 R] /Count 1", b"/Kids [3 0 R 9 0 R] /Count 2")  # 9 is none
-    path = write(tmp_path / "a.pdf", of_two)
-    assert documents(path) == ["Once upon a time."]
-    assert "skipped 1: it is a damaged page (PdfiumError: Failed to load page.)" in told(path)
-    assert "(first: page 2)" in told(path)
-    with pytest.raises(UserError, match=r"b.pdf: it is a damaged page"):
-        documents(write(tmp_path / "b.pdf", good.replace(b"/Kids [3", b"/Kids [9")))
-
-
-def test_words_are_told_apart_by_their_places_and_divided_ones_joined(tmp_path: Path) -> None:
-    """As LaTeX writes a line: no spaces, each word is moved to its place."""
-    line = "Two) Tj 28 0 Td (words) Tj 40 0 Td (and a di-) Tj -68 -14 Td (vided one."
-    assert documents(write(tmp_path / "a.pdf", pdf(line))) == ["Two words and a divided one."]
-
-
-def test_words_divided_with_the_hyphen_of_browsers_are_joined(tmp_path: Path) -> None:
-    """WeasyPrint and CSS's `hyphens: auto` write U+2010, which PDFium leaves where it is."""
-    line = "For spe-) Tj 0 -14 Td (cial E-) Tj 0 -14 Td (Bikes."
-    with_u2010 = pdf(line).replace(
-        b"/Helvetica >>", b"/Helvetica /Encoding << /Differences [45 /hyphentwo] >> >>"
-    )
-    text = "For special E-Bikes."
-    assert documents(write(tmp_path / "a.pdf", with_u2010)) == [text]
-    assert documents(write(tmp_path / "b.pdf", pdf(line))) == [text]
-
-
-def test_halves_of_words_are_joined_in_every_alphabet() -> None:
-    assert books.reflowed("сло-\nво, čer-\nšvy, λέ-\nξη, E-\nBike, in-\n2") == (
-        "слово, čeršvy, λέξη, E-Bike, in-2"
-    )
-
-
 def test_a_page_that_is_too_long_is_refused_and_not_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,21 +160,3 @@ def test_a_page_that_is_too_long_is_refused_and_not_cut(
     assert documents(write(tmp_path / "a.html", page))
     with pytest.raises(UserError, match="it is a page of more than 77 bytes: divide it"):
         documents(write(tmp_path / "a.html", page + " "))
-
-
-@pytest.mark.parametrize("algorithm", ["RC4-128", "AES-128", "AES-256"])
-def test_an_encrypted_pdf_that_needs_no_password_is_read(tmp_path: Path, algorithm: str) -> None:
-    from pypdf import PdfReader, PdfWriter
-
-    path = write(tmp_path / "a.pdf", pdf("Once upon a time."))
-    writer = PdfWriter(PdfReader(path))
-    writer.encrypt("", "of the owner", algorithm=algorithm)
-    writer.write(path)
-    assert documents(path) == ["Once upon a time."]
-
-
-def test_running_titles_and_page_numbers_are_left_out() -> None:
-    words = ("Salt is", "added to", "the dough", "at last.")
-    pages = [f"On Bread {i}\n{text}\nChapter {i % 2}: One\n{i}" for i, text in enumerate(words)]
-    assert without_titles(pages) == ([*words], 12)
-    assert without_titles(["One\nTwo", "One\nTwo"])[1] == 0, "two pages may be alike"

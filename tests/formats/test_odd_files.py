@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Refused
-from test_books import epub, pdf
+from test_books import epub
+from test_pdf import pdf
 from texts import CHAT, zipped
 
 from training.__main__ import main

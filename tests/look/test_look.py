@@ -181,6 +181,35 @@ def test_hidden_files_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "2 hidden files are left out" in said and "in all 1 document of 11" in "".join(said)
 
 
+def test_what_a_saved_page_brings_along_is_left_out_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = ("deep/a.js", "B.CSS", "c.map")
+    (tmp_path / "deep").mkdir()
+    for name in (*code, "d.txt"):
+        (tmp_path / name).write_text("Some words.")
+    assert {file.own_name for file in find_files([tmp_path])} == {"a.js", "B.CSS", "c.map", "d.txt"}
+    (tmp_path / "page.HTML").write_text("<html><body><p>Words of a page.</p></body></html>")
+    assert {file.own_name for file in find_files([tmp_path])} == {"d.txt", "page.HTML"}
+    assert [file.own_name for file in find_files([tmp_path / "B.CSS"])] == ["B.CSS"], "it is named"
+    assert main(["look", str(tmp_path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "3 files with style or scripts of web pages are left out" in said
+
+
+def test_of_many_files_those_that_are_not_used_have_a_line_for_each_reason(tmp_path: Path) -> None:
+    for i in range(30):
+        (tmp_path / f"a{i:02}.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (tmp_path / "b.txt").write_bytes(b"\0\1\2")
+    for i in range(22):
+        (tmp_path / f"c{i:02}.txt").write_text("Some words.")
+    lines = look(find_files([tmp_path])).table().splitlines()
+    assert lines[0] == f"30 files not used, such as {tmp_path / 'a00.png'}: it is a PNG picture"
+    assert lines[1].startswith(f"1 file not used, such as {tmp_path / 'b.txt'}: it holds NUL")
+    assert lines[2] == f"{tmp_path / 'c00.txt'}: text, 1 text, 11 bytes"
+    assert lines[-1] == "and 2 more files, in which 0 are skipped" and len(lines) == 23
+
+
 def test_what_a_training_wrote_is_no_text(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     shutil.copytree(TINY / "run", runs / "mine")

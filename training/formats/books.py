@@ -1,17 +1,11 @@
-"""Pages and books to texts: HTML, EPUB and PDF, through the readers of others.
-
->>> reflowed("A para-\\ngraph of\\ntwo lines.\\n\\nAn E-\\nBike.")
-'A paragraph of two lines.\\n\\nAn E-Bike.'
-"""
+"""Web pages and EPUBs to texts, through the readers of others."""
 
 import posixpath
 import re
 import zipfile
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
-from unicodedata import normalize
 from urllib.parse import quote, unquote, urldefrag
 
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
@@ -31,14 +25,6 @@ SPACES = re.compile(r"[ \t\n\f\r]+")  # one space in HTML; a no-break space is a
 NO_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # lxml reads them and sets none
 BLANKS = re.compile(r" +\n(?: (?! ))?|\n (?! )")  # about the end of a line; code is indented more
 LOCKS = "META-INF/encryption.xml"  # what is encrypted in an EPUB: chapters, or fonts alone
-SIGNS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "") | {  # control characters
-    code: normalize("NFKC", chr(code))
-    for code in range(0xFB00, 0xFB07)  # and letters in one, as in ﬁ
-}
-SIGNS[0xFFFE] = "-\n"  # where PDFium has joined a word, which it also does to E- and Bike
-LEADER = re.compile(r"(?:\. *){5}\d+ *$")  # leads the eye to the number of a page
-LONGEST_WORD = 24  # letters; few words of German are longer
-MANY = 4  # such words: fewer may be addresses
 BLOCKS = """
 address article aside blockquote caption center dd div dl dt figcaption figure footer h1 h2 h3 h4
 h5 h6 header hr li main nav ol p pre section table td th tr ul
@@ -168,99 +154,3 @@ def encoding_of_page(page: bytes) -> str | None:
         return declared[1].decode()
     is_html = page.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"charset=" in page[:1024]
     return None if is_html else "utf-8"
-
-
-def read_pdf(file: File, asked: Asked) -> Found:
-    """Yield the pages' text of a PDF as one text."""
-    from pypdfium2 import PdfDocument, PdfiumError
-    from pypdfium2.raw import FPDF_ERR_PASSWORD
-
-    with file.open() as stream:
-        data = stream.read()
-    try:
-        document = PdfDocument(data)
-    except PdfiumError as error:
-        if error.err_code == FPDF_ERR_PASSWORD:
-            raise Unreadable("it is a PDF with a password: save it without one") from None
-        raise damaged("PDF", error) from None
-    pages: list[str] = []
-    skipped: list[Skip] = []
-    for i in range(len(document)):
-        try:
-            pages.append(without_signs(document[i].get_textpage().get_text_range()))
-        except (PdfiumError, AssertionError) as error:  # which pypdfium2 raises, too
-            skipped.append(Skip(f"page {i + 1}", str(damaged("page", error))))
-    if skipped and not pages:
-        raise Unreadable(skipped[0].reason)
-    pages, n_titles = without_titles(pages)
-    text = reflowed("\n".join(pages))
-    kind = f"PDF of {len(pages)} page{'s' * (len(pages) != 1)}"
-    if not text.strip():
-        raise Unreadable(f"it is a {kind} without text: a scan needs OCR first")
-    if runs_together(text):
-        raise Unreadable(
-            f"it is a {kind} whose words run together: save it as text from a viewer, or with "
-            f"poppler's pdftotext"
-        )
-    kind += f" without {n_titles:,} lines that recur above or below them" if n_titles else ""
-    yield Kind(kind, is_cut=True)
-    yield from skipped
-    yield from cut_up([text], asked)
-
-
-def without_signs(page: str) -> str:
-    """Return a page without what fonts have in place of letters, and the lines of its contents.
-
-    >>> without_signs("1 Waves . . . . . 7\\n .  .  .  .  .  . 9 \\nThe \\ufb01rst\\x00 wave.")
-    'The first wave.'
-    """
-    lines = page.replace("\r\n", "\n").translate(SIGNS).split("\n")
-    return "\n".join(line for line in lines if not LEADER.search(line))
-
-
-def runs_together(text: str) -> bool:
-    """Whether a tenth of the letters are in words that are too long to be any.
-
-    Only words of Latin letters are looked at: Chinese has no spaces. An address may be a long one.
-    """
-    long = [word for word in re.findall(r"[A-Za-z]+", text) if len(word) > LONGEST_WORD]
-    return len(long) >= MANY and 10 * sum(map(len, long)) > sum(map(str.isalpha, text))
-
-
-def without_titles(pages: list[str]) -> tuple[list[str], int]:
-    """Return the pages without running titles and page numbers, and how many lines these were.
-
-    Such a line is one of the first or last two of its page and, but for numbers, is there on more
-    than half of the pages.
-    """
-
-    def edges(page: str) -> set[int]:
-        filled = [i for i, line in enumerate(page.split("\n")) if line.strip()]
-        return {*filled[:2], *filled[-2:]}
-
-    def key(line: str) -> str:
-        return re.sub(r"\d+", "0", line).strip()
-
-    count = Counter(
-        found
-        for page in pages
-        for found in {key(line) for i, line in enumerate(page.split("\n")) if i in edges(page)}
-    )
-    n_dropped, kept = 0, []
-    for page in pages:
-        lines, at = page.split("\n"), edges(page)
-        drop = {i for i in at if len(pages) > 2 and 2 * count[key(lines[i])] > len(pages)}
-        n_dropped += len(drop)
-        kept.append("\n".join(line for i, line in enumerate(lines) if i not in drop))
-    return kept, n_dropped
-
-
-def reflowed(text: str) -> str:
-    """Join the lines of each paragraph, and the halves of words that were divided.
-
-    A browser divides with U+2010. A hyphen before a capital or a number is part of the word.
-    """
-    hyphen = re.compile(r"(?<=\w)[-\u2010]\n(?=(\w))")
-    text = hyphen.sub(lambda found: "" if found[1].islower() else "-", text)
-    paragraphs = re.split(r"\n\s*\n", text)
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs if paragraph.strip())

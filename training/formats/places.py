@@ -9,7 +9,7 @@ size and its version.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path, PurePath, PurePosixPath
@@ -17,10 +17,13 @@ from typing import Any, BinaryIO
 
 from gptcore.checks import UserError, closest, nearest_beside
 from gptcore.system.files import cache_folder, locked, new_file, read_sealed
+from gptcore.system.wording import counted
 
 TIMEOUT = 60.0  # seconds without data after which a download fails
 SEALED = ("config.json", "manifest.json")  # of a run, and of token shards
 PACKED_NAMES = (".gz", ".zst", ".zstd")
+PAGES = (".html", ".htm", ".xhtml")
+OF_PAGES = (".css", ".js", ".mjs", ".map")  # what a saved page brings along, and nobody reads
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,8 @@ def files_at(place: str) -> list[File]:
 def within(folder: Path) -> list[Path]:
     """Return the files of a folder and of those in it, in order.
 
-    Hidden ones are left out, and those that a training wrote: it may run in the folder it reads.
+    Hidden ones are left out, what belongs to web pages, and those that a training wrote: it may run
+    in the folder it reads.
     """
     ours = [p.parent for name in SEALED for p in folder.rglob(name) if is_sealed(p)]
 
@@ -94,11 +98,20 @@ def within(folder: Path) -> list[Path]:
         named = path.with_name(path.name.removesuffix(".lock"))  # beside the shards that it is for
         return any(named.is_relative_to(folder) for folder in ours)
 
-    return [
-        p
-        for p in sorted(folder.rglob("*"))
-        if p.is_file() and not is_hidden(p.relative_to(folder)) and not is_ours(p)
-    ]
+    texts, _, _ = sorted_out(folder)
+    return [path for path in texts if not is_ours(path)]
+
+
+def sorted_out(folder: Path) -> tuple[list[Path], int, int]:
+    """Return a folder's files in order, and the numbers of hidden ones and of those of web pages.
+
+    Style sheets and scripts are left out only where there are pages.
+    """
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    shown = [path for path in files if not is_hidden(path.relative_to(folder))]
+    others = OF_PAGES if any(path.suffix.lower() in PAGES for path in shown) else ()
+    texts = [path for path in shown if path.suffix.lower() not in others]
+    return texts, len(files) - len(shown), len(shown) - len(texts)
 
 
 def is_sealed(path: Path) -> bool:
@@ -115,14 +128,17 @@ def nearest_pattern(pattern: Path) -> str:
     return f"did you mean '{pattern.with_suffix(near)}'?" if near else ""
 
 
-def n_hidden(places: Iterable[str | Path]) -> int:
-    """Return how many hidden files find_files leaves out of folders."""
+def left_out(places: Iterable[str | Path]) -> Iterator[str]:
+    """Yield a line for what find_files leaves out of folders."""
     folders = [Path(place) for place in places if Path(place).is_dir()]
-    return sum(
-        p.is_file() and is_hidden(p.relative_to(folder))
-        for folder in folders
-        for p in folder.rglob("*")
-    )
+    found = [sorted_out(folder) for folder in folders]
+    if n := sum(n_hidden for _, n_hidden, _ in found):
+        yield f"{counted(n, 'hidden file')} {'is' if n == 1 else 'are'} left out"
+    if n := sum(n_of_pages for _, _, n_of_pages in found):
+        yield (
+            f"{counted(n, 'file')} with style or scripts of web pages "
+            f"{'is' if n == 1 else 'are'} left out"
+        )
 
 
 def is_hidden(path: PurePath) -> bool:

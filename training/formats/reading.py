@@ -16,7 +16,7 @@ from itertools import chain, groupby, islice
 from typing import Any
 
 from gptcore.checks import UserError
-from training.formats.books import read_epub, read_html, read_pdf
+from training.formats.books import read_epub, read_html
 from training.formats.chats.assistants import EXPORTED
 from training.formats.chats.messengers import read_messenger
 from training.formats.chats.transcripts import read_chat
@@ -32,6 +32,7 @@ from training.formats.lines import (
     values,
 )
 from training.formats.packed import DAMAGED, unpacked
+from training.formats.pdf import read_pdf
 from training.formats.places import File
 from training.formats.rows import items_of
 from training.formats.tables import known, read_parquet, read_table

@@ -15,7 +15,6 @@ from pathlib import Path
 from gptcore.checks import UserError, check_choice, nearest_beside
 from gptcore.config import DECODERS, TRANSLATORS, ModelConfig, Seq2SeqConfig
 from gptcore.families import family
-from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus, check_learnable
 from training.data.shards.folder import Shards, check_length, is_finished, prepare
@@ -28,7 +27,7 @@ from training.data.sources import (
 )
 from training.data.survey import Survey, survey
 from training.formats.found import Asked
-from training.formats.places import find_files, n_hidden
+from training.formats.places import find_files, left_out
 from training.look.look import Look, look
 from training.plan.scaling import DEPTHS
 from training.run.base import shape_of
@@ -170,8 +169,8 @@ def read_text(
 def tell_of(found: Look, options: argparse.Namespace, tokenizer: Tokenizer | None = None) -> None:
     """Print what is in the files. Raises UserError if nothing can be learned."""
     print(found.table())
-    if n := n_hidden(options.text):
-        print(f"{counted(n, 'hidden file')} {'is' if n == 1 else 'are'} left out")
+    for line in left_out(options.text):
+        print(line)
     print(found.summary(tokenizer), flush=True)
 
 

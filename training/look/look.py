@@ -113,15 +113,23 @@ class Look:
         return {file.name: next(iter(file.first), "it holds no document") for file in unused}
 
     def table(self) -> str:
-        """Return the lines of the first files, and the number of other files.
+        """Return the lines of the files, and, if there are many, of the first that are used.
 
-        If there are many, those that are not used come first.
+        Then those that are not used have a line for each reason.
         """
-        files = self.files
-        if len(files) > SHOWN_FILES:
-            files = sorted(files, key=lambda file: file.is_used)
-        lines = [line for file in files[:SHOWN_FILES] for line in file.lines()]
-        if others := files[SHOWN_FILES:]:
+        if len(self.files) <= SHOWN_FILES:
+            return "\n".join(line for file in self.files for line in file.lines())
+        reasons: dict[str, list[str]] = {}
+        for name, reason in self.unused.items():
+            reasons.setdefault(reason, []).append(name)
+        lines = [
+            f"{counted(len(names), 'file')} not used, such as {names[0]}: {reason}"
+            for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1]))
+        ]
+        lines[SHOWN_REASONS:] = ["and more, for other reasons"] * (len(lines) > SHOWN_REASONS)
+        used = [file for file in self.files if file.is_used]
+        lines += [line for file in used[:SHOWN_FILES] for line in file.lines()]
+        if others := used[SHOWN_FILES:]:
             n_skipped = sum(sum(file.skipped.values()) for file in others)
             lines.append(f"and {len(others):,} more files, in which {n_skipped:,} are skipped")
         return "\n".join(lines)
