@@ -20,7 +20,7 @@ from typing import Any
 
 from export.folder.card import read_hub
 from export.folder.copy import copy_files
-from export.folder.replace import read_list, replacing, write_list
+from export.folder.replace import replacing
 from export.runtimes.environments import NPM
 from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file, graph_bytes
 from gptcore.checks import UserError
@@ -84,13 +84,12 @@ python -m http.server --directory path/to/this/folder
 def build_site(bundle: Bundle, out: Path) -> None:
     """Write the site of a model; if that fails, `out` is unchanged."""
     check_model(bundle)
-    with replacing(out, "site", parts) as folder:
+    with replacing(out, "site", SITE, unlisted(out)) as folder:
         model = copy_page(bundle, folder, browser_files(bundle))
         (folder / "README.md").write_text(card(bundle), encoding="utf-8", newline="\n")
         write_json(folder / "manifest.webmanifest", manifest(bundle))
         facts = site_facts(bundle, model, folder)
         write_json(folder / SITE, facts)
-        write_list(folder)
     if "int8" not in bundle.variants:
         print(without_int8(bundle))
     size = sum(facts["files"].values()) / 1e6
@@ -145,13 +144,12 @@ def browser_files(bundle: Bundle) -> list[str]:
     return [f for f in files if f in listed and data_file(Path(f)).as_posix() not in listed]
 
 
-def parts(out: Path) -> dict[str, str] | None:
-    """See export.folder.replace."""
+def unlisted(out: Path) -> list[str]:
+    """Return the files of a site; older ones list them in site.json alone."""
     try:
-        known = read_json(out / SITE)["files"]
-        return read_list(out) or dict.fromkeys((SITE, *known), "")
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return [SITE, *read_json(out / SITE)["files"]]
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
 
 
 def model_name(folder: Path) -> str:

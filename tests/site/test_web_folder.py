@@ -44,6 +44,8 @@ def test_a_site_is_replaced_but_nothing_else(
     said = refused(main, "web", model_folder, "--out", out)
     assert f"{card} was edited since this program wrote it: move it elsewhere" in said
     card.unlink()
+    (out / "files.json").unlink()  # as a site of an earlier version
+    assert main(["web", str(model_folder), "--out", str(out)]) == 0 and card.is_file()
     (out / "diary.txt").write_text("mine")
     assert "contains files of yours (diary.txt)" in refused(main, "web", model_folder, "--out", out)
     mine = tmp_path / "mine"
