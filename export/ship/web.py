@@ -42,10 +42,10 @@ OF_SERVERS = ("host.js", "page.js", "window.js")  # the view's modules that ask 
 BROWSER_FORMATS = ("fp32", "fp16", "int8")
 INSIDE = (INSPECT, UNTRAINED)  # the graphs of the Inspect tab, which not every model has
 MODEL_FILES = ("tokenizer.json", "tokenizer_config.json")
-# The packages of npm, by the folder with the lock file that pins each, and the files wanted.
+# The packages of npm, and the files wanted.
 # The asyncify build supports WebGPU; the other one is half as large and runs on any CPU.
 RUNTIME = {
-    ("onnxruntime-web", "onnxruntime-web"): (
+    "onnxruntime-web": (
         "dist/ort.wasm.min.mjs",
         "dist/ort.webgpu.min.mjs",
         "dist/ort-wasm-simd-threaded.mjs",
@@ -53,7 +53,7 @@ RUNTIME = {
         "dist/ort-wasm-simd-threaded.asyncify.mjs",
         "dist/ort-wasm-simd-threaded.asyncify.wasm",
     ),
-    ("@huggingface/tokenizers", "transformers.js"): ("dist/tokenizers.min.mjs", "LICENSE"),
+    "@huggingface/tokenizers": ("dist/tokenizers.min.mjs", "LICENSE"),
 }
 LARGE = (".onnx", ".wasm")  # files that the page downloads when they are wanted, and keeps
 # These headers let a static Space use several threads.
@@ -191,7 +191,7 @@ def manifest(bundle: Bundle) -> dict[str, Any]:
 
 def card(bundle: Bundle) -> str:
     """Return README.md with a static Space's front matter and the model card's licence."""
-    runtime, tokenizers = (f"{name} {pinned(name, lock)[0]}" for name, lock in RUNTIME)
+    runtime, tokenizers = (f"{name} {pinned(name)[0]}" for name in RUNTIME)
     return CARD.format(
         title=json.dumps(bundle.name, ensure_ascii=False),
         hub=read_hub(bundle.path),
@@ -204,22 +204,22 @@ def card(bundle: Bundle) -> str:
 
 def fetch_runtime() -> Path:
     """Return the folder with the runtime's files; npm downloads them once into the cache."""
-    versions = [pinned(package, lock)[0] for package, lock in RUNTIME]
+    versions = [pinned(package)[0] for package in RUNTIME]
     cached = cache_folder() / f"site-{'-'.join(versions)}"
     if cached.is_dir():
         return cached
-    print(f"fetching {', '.join(package for package, _ in RUNTIME)} from npm to {cached}")
+    print(f"fetching {', '.join(RUNTIME)} from npm to {cached}")
     with tempfile.TemporaryDirectory() as temporary, new_folder(cached) as folder:
-        for (package, lock), files in RUNTIME.items():
-            archive = npm_pack(package, *pinned(package, lock), Path(temporary))
+        for package, files in RUNTIME.items():
+            archive = npm_pack(package, *pinned(package), Path(temporary))
             for name in files:
                 extract(archive, name, folder)
     return cached
 
 
-def pinned(package: str, lock: str) -> tuple[str, str]:
-    """Return the version and the hash ("sha512-" and base64) of a package in a lock file."""
-    found = read_json(NPM / lock / "package-lock.json")["packages"][f"node_modules/{package}"]
+def pinned(package: str) -> tuple[str, str]:
+    """Return the version and the hash ("sha512-" and base64) of a package in the lock file."""
+    found = read_json(NPM / "package-lock.json")["packages"][f"node_modules/{package}"]
     return found["version"], found["integrity"]
 
 
