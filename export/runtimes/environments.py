@@ -29,7 +29,7 @@ from gptcore.system.files import cache_folder, file_sha256, locked
 
 PROGRAMS = Path(__file__).parent
 ROOT = PROGRAMS.parent.parent
-NPM = PROGRAMS / "npm"  # pins the packages of npm and their hashes
+NPM = PROGRAMS / "npm"  # the programs in JavaScript; pins the packages of npm and their hashes
 PYTHON = Path("Scripts/python.exe") if os.name == "nt" else Path("bin/python")
 LONGEST_REASON = 100  # characters
 
@@ -58,9 +58,9 @@ PEERS = {
     "optimum-onnx": Peer(
         "optimum.py", pip=("optimum-onnx==0.1.0", "onnxruntime==1.31.1", "torch==2.13.0")
     ),
-    "transformers.js": Peer("transformers_js.mjs", npm=True),
+    "transformers.js": Peer("npm/transformers_js.mjs", npm=True),
     # The runtime below transformers.js, which brings it.
-    "onnxruntime-node": Peer("onnxruntime_node.mjs", npm=True),
+    "onnxruntime-node": Peer("npm/onnxruntime_node.mjs", npm=True),
     "onnxruntime-web": Peer(
         "onnxruntime_web.py",
         pip=("playwright==1.65.2", "numpy==2.4.6"),
