@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from export.ship.desktop import build_application
 from gptcore.bundle import load_bundle
 
 KEPT = "; --out is unchanged"
@@ -14,8 +15,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    bundle = load_bundle(options.model)
-    from export.ship.desktop import build_application
-
-    build_application(bundle, options.out)
+    build_application(load_bundle(options.model), options.out)
     return 0

@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from gptcore.bundle import read_facts
-from training.machine.progress import waiting
+from export.kit.write import write_kit
 
 KEPT = "; --out is unchanged"
 
@@ -17,9 +16,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    read_facts(options.model)
-    with waiting("loading the libraries"):
-        from export.kit.write import write_kit
-
     write_kit(options.model, options.out)
     return 0
