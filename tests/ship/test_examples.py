@@ -9,12 +9,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
 from playwright.sync_api import Browser, expect
+from sites import Quiet
 
 from export.__main__ import main as export_main
 from export.runtimes.environments import NPM, PEERS, PYTHON, Peer, install
@@ -174,11 +175,6 @@ def test_the_examples_in_javascript_have_the_version_that_is_verified() -> None:
     wanted = package["dependencies"] | embedding["dependencies"]
     locked = json.loads((NPM / "package-lock.json").read_text())["packages"]
     assert {name: locked[f"node_modules/{name}"]["version"] for name in wanted} == wanted
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @contextmanager

@@ -18,11 +18,10 @@ from types import SimpleNamespace
 
 import huggingface_hub.constants
 import pytest
-from conftest import NANO, ROOT, TINY, Refused
+from conftest import NANO, ROOT, TINY, Refused, contents
 
 from export.__main__ import main
 from export.ship.push import push
-from gptcore.bundle import load_bundle
 from gptcore.checks import UserError
 
 REFUSALS = {"bad-token": 401, "read-token": 403, "broken": 500}
@@ -149,11 +148,6 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     server.shutdown()
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    found = (p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in found}
-
-
 def test_the_command_uploads_every_byte_of_a_model_folder(hub: Hub) -> None:
     """In a process of its own, told by its environment alone."""
     environment = {"HF_ENDPOINT": hub.url, "HF_TOKEN": "good-token", "HF_HUB_DISABLE_XET": "1"}
@@ -174,27 +168,20 @@ def test_the_command_uploads_every_byte_of_a_model_folder(hub: Hub) -> None:
     assert "visibility" not in hub.created["me/nano"]
 
 
-def test_what_arrived_is_a_model_folder(hub: Hub, tmp_path: Path) -> None:
-    push(NANO, "me/nano")
-    for name, content in hub.files["me/nano"].items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(content)
-    assert load_bundle(tmp_path).name == load_bundle(NANO).name
-
-
 def test_a_space_and_its_sdk_are_known_by_the_readme(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "another-token")
     space = tmp_path / "space"
     assert main(["space", str(NANO), "--out", str(space)]) == 0
+    written = contents(space)
     (space / "gptcore" / "__pycache__").mkdir()
     (space / "gptcore" / "__pycache__" / "chat.pyc").touch()
     assert main(["push", str(space), "me/chat", "--private"]) == 0
     assert hub.created["me/chat"]["type"] == "space"
     assert hub.created["me/chat"]["sdk"] == "gradio"
     assert hub.created["me/chat"]["visibility"] == "private"
-    assert hub.files["me/chat"] == contents(space)
+    assert hub.files["me/chat"] == written
 
 
 def test_a_repository_keeps_no_weights_of_an_earlier_push(hub: Hub, tmp_path: Path) -> None:
