@@ -5,9 +5,7 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from export.runtimes.program import Generate, greedy, serve
-
-FILE = "onnx/model.onnx"
+from export.runtimes.program import FILE, Generate, greedy, serve
 
 
 def load(folder: Path, threads: int, file: str = FILE) -> tuple[str, Generate]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from export.runtimes.program import Generate, serve
+from export.runtimes.program import FILE, Generate, serve
 
 PROGRAMS = Path(__file__).with_name("npm")  # this page, and its loop
 PACKAGE = Path("node_modules") / "onnxruntime-web"  # in the working directory
@@ -52,7 +52,7 @@ def load(browser: Browser, folder: Path, threads: int) -> tuple[str, Generate]:
             tick(start + seconds)
         return made["ids"]
 
-    return "onnx/model.onnx", generate
+    return FILE, generate
 
 
 def main() -> None:

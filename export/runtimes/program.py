@@ -13,6 +13,7 @@ from typing import TextIO
 
 import numpy as np
 
+FILE = "onnx/model.onnx"
 Tick = Callable[..., None]
 # (prompts, n, tick) -> n ids per prompt. `tick()` is called after each token of the batch, or later
 # with the time at which the token was ready.
