@@ -3,7 +3,6 @@
 import argparse
 from pathlib import Path
 
-from export.ship.desktop import build_application
 from gptcore.bundle import load_bundle
 
 KEPT = "; --out is unchanged"
@@ -15,5 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    build_application(load_bundle(options.model), options.out)
+    bundle = load_bundle(options.model)
+    from export.ship.desktop import build_application
+
+    build_application(bundle, options.out)
     return 0

@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from export.kit.write import write_kit
+from gptcore.bundle import read_facts
+from training.machine.progress import waiting
 
 KEPT = "; --out is unchanged"
 
@@ -16,5 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    read_facts(options.model)
+    with waiting("loading the libraries"):
+        from export.kit.write import write_kit
+
     write_kit(options.model, options.out)
     return 0

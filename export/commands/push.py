@@ -10,7 +10,6 @@ option for it, because other users can see the options of a running process.
 import argparse
 from pathlib import Path
 
-from export.ship.push import push
 from gptcore.checks import UserError
 
 KEPT = "; run the same command again: what has arrived is not sent again"
@@ -27,5 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if not options.folder.is_dir():
         raise UserError(f"no folder at {options.folder}: name one that `python -m export` wrote")
-    print(f"uploaded {options.folder} to {push(options.folder, options.repo, options.private)}")
+    from export.ship.push import push  # this module imports huggingface_hub
+
+    url = push(options.folder, options.repo, options.private)
+    print(f"uploaded {options.folder} to {url}")
     return 0

@@ -6,8 +6,6 @@ python -m export web models/NAME --single-file --out chat.html    the same in on
 import argparse
 from pathlib import Path
 
-from export.ship.single import build_single_file
-from export.ship.web import build_site
 from gptcore.bundle import load_bundle
 
 KEPT = "; --out is unchanged"
@@ -24,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    build = build_single_file if options.single_file else build_site
-    build(load_bundle(options.model), options.out)
+    bundle = load_bundle(options.model)
+    from export.ship.single import build_single_file
+    from export.ship.web import build_site
+
+    (build_single_file if options.single_file else build_site)(bundle, options.out)
     return 0
