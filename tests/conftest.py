@@ -16,6 +16,7 @@ import pytest
 
 from gptcore.model import OnnxModel
 from gptcore.models import Models
+from gptcore.system.files import files_in
 from gptcore.translation.onnx import OnnxTranslator
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ def until(is_so: Callable[[], object], seconds: float = 20) -> None:
     while not is_so():  # once more would ask for what changes when it is asked for
         assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(0.005)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a folder and of its folders, by their names in it."""
+    return {name: path.read_bytes() for name, path in files_in(folder).items()}
 
 
 @pytest.fixture

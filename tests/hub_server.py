@@ -5,6 +5,7 @@ import json
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 LARGE = ("tokenizer.json", ".safetensors", ".bin")  # ends of names: kept as the Hub keeps LFS files
 CHUNK = 1 << 16
@@ -52,7 +53,7 @@ class Hub:
 
 
 class Handler(BaseHTTPRequestHandler):
-    hub: Hub
+    hub: Any
 
     def log_message(self, *_: object) -> None:
         pass
@@ -123,7 +124,7 @@ class Large(Handler):
         self.close_connection = True
 
 
-def start(kind: type[Handler], hub: Hub) -> ThreadingHTTPServer:
+def start(kind: type[Handler], hub: object) -> ThreadingHTTPServer:
     handler = type(kind.__name__, (kind,), {"hub": hub})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=partial(server.serve_forever, 0.01), daemon=True).start()

@@ -7,9 +7,6 @@ python -m export --from-gguf FILE --out models/NAME     from the same as llama.c
 """
 
 import argparse
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +14,7 @@ from export.folder.replace import check_imported, check_model_folder
 from gptcore.bundle import VARIANTS, read_facts
 from gptcore.checks import UserError, check_choice
 from gptcore.config import Seq2SeqConfig
-from gptcore.system.files import locked_folder
+from gptcore.system.files import work_folder
 from gptcore.system.wording import word
 from training.formats.places import find_files
 from training.machine.progress import waiting
@@ -89,7 +86,12 @@ def run(options: argparse.Namespace) -> int:
     if options.from_hf:
         return export_folder(options.from_hf, options)
     if options.from_gguf:
-        with unpacked(options.from_gguf, beside=options.out) as folder:
+        from export.gguf.to_hugging_face import to_hugging_face
+
+        with work_folder(options.out, "gguf") as place:
+            folder = place / options.from_gguf.name
+            with waiting("unpacking the file"):
+                to_hugging_face(options.from_gguf, folder)
             return export_folder(folder, options)
     with waiting("starting PyTorch"):
         from export.folder.write import export_run
@@ -108,24 +110,6 @@ def export_folder(folder: Path, options: argparse.Namespace, origin: str = "") -
 
     target = target_of(options, folder)
     return tell(export_pretrained(folder, target, options.text, options.context, origin), options)
-
-
-@contextmanager
-def unpacked(file: Path, beside: Path) -> Iterator[Path]:
-    """Yield a folder of Hugging Face's kind with the model of a GGUF file, for a while."""
-    from export.gguf.to_hugging_face import to_hugging_face
-
-    # beside the model folder: weights in fp32 may be more than a system's own place can hold
-    parent = next(folder for folder in beside.resolve().parents if folder.is_dir())
-    place = parent / f".{beside.name}.gguf"  # what a killed export left there goes
-    with locked_folder(place):
-        try:
-            folder = place / file.name
-            with waiting("unpacking the file"):
-                to_hugging_face(file, folder)
-            yield folder
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
 
 
 def target_of(options: argparse.Namespace, family: Path) -> "Target":

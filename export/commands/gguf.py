@@ -3,9 +3,8 @@
 import argparse
 from pathlib import Path
 
-from gptcore.bundle import read_facts
+from export.gguf.write import FILE_TYPES, write_gguf
 
-DTYPES = ("f32", "f16")
 KEPT = "; --out is unchanged"
 
 
@@ -13,14 +12,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help="the model folder")
     parser.add_argument("--out", type=Path, help="the file to write (default: MODEL.gguf)")
     parser.add_argument(
-        "--dtype", choices=DTYPES, default="f32", help="number format of the weights (%(default)s)"
+        "--dtype",
+        choices=FILE_TYPES,
+        default="f32",
+        help="number format of the weights (%(default)s)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    read_facts(options.model)
-    from export.gguf.write import write_gguf  # this module imports the package gguf
-
     folder = options.model if options.model.is_symlink() else options.model.resolve()
     out = options.out or folder.with_name(folder.name + ".gguf")
     write_gguf(options.model, out, options.dtype)

@@ -3,9 +3,8 @@
 import argparse
 from pathlib import Path
 
-from gptcore.bundle import read_facts
+from export.ship.space import SDKS, write_space
 from gptcore.system.wording import word
-from training.machine.progress import waiting
 
 KEPT = "; --out is unchanged"
 
@@ -17,20 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, default=Path("space"), help="folder to write (%(default)s)"
     )
     parser.add_argument(
-        "--sdk",
-        choices=("gradio", "docker"),
-        default="gradio",
-        help="how the Hub runs it (%(default)s)",
+        "--sdk", choices=SDKS, default="gradio", help="how the Hub runs it (%(default)s)"
     )
     parser.add_argument("--license", help="licence for README.md (default: the model card's)")
 
 
 def run(options: argparse.Namespace) -> int:
-    for folder in filter(None, (options.model, options.translate)):
-        read_facts(folder)
-    with waiting("starting PyTorch"):
-        from export.ship.space import write_space
-
     write_space(options.model, options.out, options.translate, options.license, options.sdk)
     print(f"wrote {options.out}; next: python -m export push {word(options.out)} USER/NAME")
     return 0

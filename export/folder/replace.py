@@ -1,9 +1,12 @@
 """Decides what --out may overwrite: only a folder of the same kind without the user's files.
 
->>> check_replaceable(Path("no such folder"), "site", lambda out: None)
+>>> check_replaceable(Path("no such folder"), "site", "site.json")
+
+A folder lists what it was written with, and the sha256 of each: a model folder or a kit in
+gptcore.json, the others in files.json.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,21 +25,23 @@ from gptcore.system.files import (
 )
 from gptcore.typed_json import read_as
 
-# Returns the paths that a folder of some kind consists of (files, and folders that are ours as a
-# whole), or None if the folder is of another kind. With each file that its owner may edit comes the
-# sha256 that it was written with, with all others "".
-Ours = Callable[[Path], dict[str, str] | None]
 # What looking at a folder leaves in it, and a killed `python -m export inspect`.
 STRAY = {".DS_Store", "Thumbs.db", "desktop.ini", "inspect.onnx.tmp", "untrained.onnx.tmp"}
 CACHE = "__pycache__"  # which a Space that ran has in its folders
 
 
-def check_replaceable(out: Path, kind: str, ours: Ours) -> None:
-    """Raise UserError if `out` exists and contains anything that this program did not write so."""
+def check_replaceable(out: Path, kind: str, mark: str, unlisted: Iterable[str] = ()) -> None:
+    """Raise UserError if `out` exists and contains anything that this program did not write so.
+
+    `mark`: the file by which a folder of this kind is known. `unlisted`: what such a folder has
+    (files, and folders that are ours as a whole) if it was written before they listed their files.
+    """
     if not out.exists():
         return
-    known = ours(out)
-    if known is None:
+    known = {}
+    if (out / mark).is_file():
+        known = listed(out) or dict.fromkeys(unlisted, "")
+    if not known:
         raise UserError(f"{out} exists and is not a {kind}: choose another --out")
     for path in sorted(out.rglob("*")):
         place = path.relative_to(out)
@@ -46,6 +51,8 @@ def check_replaceable(out: Path, kind: str, ours: Ours) -> None:
             raise UserError(
                 f"{out} contains files of yours ({place.as_posix()}): choose another --out"
             )
+        if mark == FACTS and place != Path(CARD):  # one that differs is damaged: write it again
+            continue
         written = known.get(place.as_posix())
         if written and file_sha256(path) != written and not differs_in_line_ends(path, written):
             raise UserError(
@@ -54,56 +61,45 @@ def check_replaceable(out: Path, kind: str, ours: Ours) -> None:
             )
 
 
+def listed(out: Path) -> dict[str, str]:
+    """Return the files that a folder lists, with their sha256, and the list itself; {} without one.
+
+    Raises UserError if the list is damaged.
+    """
+    try:
+        if (out / FACTS).is_file():
+            return {FACTS: "", **read_facts(out).sha256}
+        if (path := out / FILES).is_file():
+            return {FILES: "", **read_as(dict[str, str], read_object(path), str(path))}
+    except UserError as error:
+        raise UserError(f"{error}; delete {out} first, or choose another --out") from None
+    return {}
+
+
 @contextmanager
-def replacing(out: Path, kind: str, ours: Ours) -> Iterator[Path]:
+def replacing(out: Path, kind: str, mark: str, unlisted: Iterable[str] = ()) -> Iterator[Path]:
     """Yield a new folder, which replaces `out` at the end; raises as `check_replaceable` does."""
-    check_replaceable(out, kind, ours)
+    check_replaceable(out, kind, mark, unlisted)
     with new_folder(out) as folder:
         yield folder
-        check_replaceable(out, kind, ours)  # again: a person may have put something there since
+        if not (folder / FACTS).exists():
+            write_list(folder)
+        # again: a person may have put something there since
+        check_replaceable(out, kind, mark, unlisted)
 
 
 def write_list(folder: Path) -> None:
-    """Write files.json: by it a later export tells which files their owner has edited."""
     write_json(folder / FILES, hashes(folder, files_in(folder)))
 
 
-def read_list(out: Path) -> dict[str, str]:
-    """Return the files that files.json lists, itself too, or nothing where it is missing.
-
-    Raises UserError if it is damaged.
-    """
-    path = out / FILES
-    if not path.is_file():
-        return {}
-    try:
-        return {FILES: "", **read_as(dict[str, str], read_object(path), str(path))}
-    except UserError as error:
-        raise UserError(f"{error}; delete {out} first, or choose another --out") from None
-
-
 def check_model_folder(out: Path, facts: ModelFacts | None = None) -> None:
-    """Call `check_replaceable` for a model folder, which lists its files.
+    """Call `check_replaceable` for a model folder.
 
     With the facts of the model to write, also raise UserError if `out` holds one of another origin.
     """
-    check_replaceable(out, "model folder", listed)
+    check_replaceable(out, "model folder", FACTS)
     if facts and out.exists():
         check_origin(out, read_facts(out), origin(facts))
-
-
-def listed(out: Path) -> dict[str, str] | None:
-    """Return the files that a model folder lists, of which its owner may edit the card.
-
-    Raises UserError if that list is damaged.
-    """
-    if not (out / FACTS).is_file():
-        return None
-    try:
-        written = read_facts(out).sha256
-    except UserError as error:
-        raise UserError(f"{error}; delete {out} first, or choose another --out") from None
-    return dict.fromkeys((FACTS, *written), "") | {CARD: written.get(CARD, "")}
 
 
 def check_imported(out: Path, source: str) -> None:

@@ -32,7 +32,7 @@ from export.formats.hugging_face import (
     transformers_config,
     write_tokenizer_json,
 )
-from export.formats.inspect_onnx import write_inspect, write_untrained
+from export.formats.inspection import write_inspect, write_untrained
 from export.formats.to_onnx import write_decoder
 from export.formats.translation_to_onnx import write_translator
 from export.formats.weights import write_decoder_weights, write_weights

@@ -20,7 +20,7 @@ from export.gguf.rotary import FACTORS, frequency_factors, interleaved
 from gptcore.bundle import Bundle, TranslationBundle
 from gptcore.checks import UserError, check_choice
 from gptcore.families import family
-from gptcore.system.files import new_file, read_json
+from gptcore.system.files import new_file, read_json, work_folder
 from gptcore.text.chat_template import reply_end
 from gptcore.text.letters import to_letters
 from gptcore.text.tokenizer import PATTERN, Tokenizer
@@ -57,7 +57,7 @@ def write_gguf(folder: Path, path: Path, dtype: str = "f32") -> None:
     for name, array in tensors(bundle, dtype):
         writer.add_tensor_info(name, array.shape, array.dtype, array.nbytes)
     try:
-        with new_file(path) as temporary, closing(writer):
+        with work_folder(path), new_file(path) as temporary, closing(writer):
             writer.write_header_to_file(temporary)
             writer.write_kv_data_to_file()
             writer.write_ti_data_to_file()

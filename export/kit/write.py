@@ -17,7 +17,6 @@ from export.kit.vectors import make_vectors
 from export.verify.report import print_report, require_passed
 from export.verify.sampling import compare_sampling
 from gptcore.bundle import (
-    FACTS,
     INDEX,
     INSPECT,
     ONNX,
@@ -26,7 +25,6 @@ from gptcore.bundle import (
     VARIANTS,
     Bundle,
     load_bundle,
-    read_facts,
     write_facts,
 )
 from gptcore.checks import UserError
@@ -46,7 +44,7 @@ def write_kit(model: Path, out: Path) -> None:
             f"{model} has no {ONNX.as_posix()}, from which a kit's vectors are computed: "
             f"export the run again, or take a folder that has it, such as models/nano"
         )
-    with replacing(out, "kit", parts) as folder:
+    with replacing(out, "kit", CONTRACT) as folder:
         copy_files(bundle.path, folder, filter(is_for_others, bundle.facts.sha256))
         write_card(folder / "README.md", bundle.facts, read_hub(bundle.path))
         kit = replace(bundle, path=folder)
@@ -64,13 +62,6 @@ def is_for_others(name: str) -> bool:
     """Return whether a file of a model folder is of use to programs that run its graphs alone."""
     ours = {INSPECT, UNTRAINED, *SERVING.values()}
     return name not in ours and not name.endswith((".safetensors", INDEX))
-
-
-def parts(out: Path) -> dict[str, str] | None:
-    """See export.folder.replace."""
-    if not (out / CONTRACT).is_file() or not (out / FACTS).is_file():
-        return None
-    return {FACTS: "", **read_facts(out).sha256}
 
 
 @waiting("writing and comparing the sampling graphs")

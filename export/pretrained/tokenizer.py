@@ -33,20 +33,20 @@ MOST_UNUSED = 1 << 20  # ids without a token; each is given a name
 
 def read_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
     """Read a tokenizer; raises UserError if it is not byte-level BPE or gives other ids."""
+    path = folder / "tokenizer.json"
     try:
-        return parse_tokenizer(read_settings(folder / "tokenizer.json"), folder, vocab_size)
+        return parse_tokenizer(read_settings(path), path, vocab_size)
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{folder / 'tokenizer.json'} is not in Hugging Face's format: "
-            f"{type(error).__name__} {error}"
+            f"{path} is not in Hugging Face's format: {type(error).__name__} {error}"
         ) from None
 
 
-def parse_tokenizer(data: dict[str, Any], folder: Path, vocab_size: int) -> Tokenizer:
-    check_kind(data, folder / "tokenizer.json")
+def parse_tokenizer(data: dict[str, Any], path: Path, vocab_size: int) -> Tokenizer:
+    check_kind(data, path)
     names = {token["content"]: token["id"] for token in data["added_tokens"]}
     vocab = data["model"]["vocab"]
-    ends = read_ends(folder, vocab | names)
+    ends = read_ends(path.parent, vocab | names)
     # a token that a fine-tuning added may end replies without being called special
     special = {
         t["content"]: t["id"] for t in data["added_tokens"] if t["special"] or t["id"] in ends
@@ -54,33 +54,32 @@ def parse_tokenizer(data: dict[str, Any], folder: Path, vocab_size: int) -> Toke
     added = {name: i for name, i in names.items() if name not in special}
     if not special:
         raise UserError(
-            f"{folder / 'tokenizer.json'} is not supported: it has no special token, so nothing "
-            f"could end a text"
+            f"{path} is not supported: it has no special token, so nothing could end a text"
         )
     if ordinary := [name for name, i in vocab.items() if i in ends and name not in names]:
         raise UserError(
-            f"{folder} is not supported: {ordinary[0]!r} ends replies (eos_token_id or eos_token), "
-            f"but added_tokens of tokenizer.json do not list it: correct one of them"
+            f"{path.parent} is not supported: {ordinary[0]!r} ends replies (eos_token_id or "
+            f"eos_token), but added_tokens of tokenizer.json do not list it: correct one of them"
         )
-    ranks = read_ranks(vocab, names, folder)
+    ranks = read_ranks(vocab, names, path)
     taken = {*names.values(), *(i for token, i in vocab.items() if token not in names)}
     if max(taken) >= vocab_size:
         raise UserError(
-            f"{folder / 'tokenizer.json'} has the id {max(taken)}, but the model has only "
-            f"{vocab_size} tokens (vocab_size): they do not belong together"
+            f"{path} has the id {max(taken)}, but the model has only {vocab_size} tokens "
+            f"(vocab_size): they do not belong together"
         )
     if vocab_size - len(taken) > MOST_UNUSED:
         raise UserError(
-            f"{folder / 'config.json'} has vocab_size={vocab_size}, but tokenizer.json has only "
-            f"{len(taken)} tokens: they do not belong together"
+            f"{path.parent / 'config.json'} has vocab_size={vocab_size}, but tokenizer.json has "
+            f"only {len(taken)} tokens: they do not belong together"
         )
     special |= {f"<|unused_{i}|>": i for i in range(vocab_size) if i not in taken}
-    check_merges(ranks, data["model"], folder)
-    pattern, chat = pattern_of(data["pre_tokenizer"]), read_chat(folder, special, ends)
-    check_loose(data, added, chat, folder / "tokenizer.json")
+    check_merges(ranks, data["model"], path)
+    pattern, chat = pattern_of(data["pre_tokenizer"]), read_chat(path.parent, special, ends)
+    check_loose(data, added, chat, path)
     form: Form = "NFC" if data.get("normalizer") else ""
     tokenizer = Tokenizer(ranks, pattern, None, special, chat, added, form)
-    check_ids(tokenizer, folder / "tokenizer.json")
+    check_ids(tokenizer, path)
     return tokenizer
 
 
@@ -127,32 +126,30 @@ def generation_settings(folder: Path) -> dict[str, Any]:
     return found
 
 
-def read_ranks(vocab: dict[str, int], names: dict[str, int], folder: Path) -> dict[bytes, int]:
+def read_ranks(vocab: dict[str, int], names: dict[str, int], path: Path) -> dict[bytes, int]:
     """Return the bytes of the ordinary tokens, numbered in the order of their ids."""
     ordinary = sorted((i, token) for token, i in vocab.items() if token not in names)
     try:
         return {from_letters(token): n for n, (_, token) in enumerate(ordinary)}
     except KeyError as error:
         raise UserError(
-            f"{folder / 'tokenizer.json'} is not a byte-level BPE tokenizer: "
-            f"a token holds {error}, which does not stand for a byte"
+            f"{path} is not a byte-level BPE tokenizer: a token holds {error}, which does not "
+            f"stand for a byte"
         ) from None
 
 
-def check_merges(ranks: dict[bytes, int], model: dict[str, Any], folder: Path) -> None:
+def check_merges(ranks: dict[bytes, int], model: dict[str, Any], path: Path) -> None:
     """Raise UserError unless merges are in the order of ids, as tiktoken needs them."""
     pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
     if wrong := next((pair for pair in pairs if len(pair) != 2), None):
-        raise UserError(
-            f"{folder / 'tokenizer.json'} is damaged: the merge {wrong!r} is not of two tokens"
-        )
+        raise UserError(f"{path} is damaged: the merge {wrong!r} is not of two tokens")
     merges = [(from_letters(a), from_letters(b)) for a, b in pairs]
     expected = recover_merges(ranks)
     same = set(expected) <= set(merges) if model.get("ignore_merges") else expected == merges
     if not same:
         raise UserError(
-            f"{folder / 'tokenizer.json'} is not supported: its merges are not in the order of its "
-            f"ids, so tiktoken would not give the same ids"
+            f"{path} is not supported: its merges are not in the order of its ids, so tiktoken "
+            f"would not give the same ids"
         )
 
 

@@ -29,9 +29,8 @@ from gptcore.system.files import cache_folder, file_sha256, locked
 
 PROGRAMS = Path(__file__).parent
 ROOT = PROGRAMS.parent.parent
-NPM = PROGRAMS / "npm"  # a folder per npm environment, which pins its packages and their hashes
+NPM = PROGRAMS / "npm"  # the programs in JavaScript; pins the packages of npm and their hashes
 PYTHON = Path("Scripts/python.exe") if os.name == "nt" else Path("bin/python")
-NPM_FILES = ("package.json", "package-lock.json")
 LONGEST_REASON = 100  # characters
 
 
@@ -41,7 +40,7 @@ class Peer:
 
     program: str
     pip: tuple[str, ...] = ()
-    npm: str = ""  # the folder in NPM that pins the npm packages
+    npm: bool = False  # it needs the packages of npm
     here: str = ""  # pip installs nothing if the running Python has this package
     batches: bool = True  # it takes several prompts at once
 
@@ -59,13 +58,13 @@ PEERS = {
     "optimum-onnx": Peer(
         "optimum.py", pip=("optimum-onnx==0.1.0", "onnxruntime==1.31.1", "torch==2.13.0")
     ),
-    "transformers.js": Peer("transformers_js.mjs", npm="transformers.js"),
+    "transformers.js": Peer("npm/transformers_js.mjs", npm=True),
     # The runtime below transformers.js, which brings it.
-    "onnxruntime-node": Peer("onnxruntime_node.mjs", npm="transformers.js"),
+    "onnxruntime-node": Peer("npm/onnxruntime_node.mjs", npm=True),
     "onnxruntime-web": Peer(
         "onnxruntime_web.py",
         pip=("playwright==1.65.2", "numpy==2.4.6"),
-        npm="onnxruntime-web",
+        npm=True,
         here="playwright",
     ),
     "openvino": Peer("openvino.py", pip=("openvino==2026.4.1",)),
@@ -153,16 +152,15 @@ def pip_packages(peer: Peer) -> tuple[str, ...]:
 def install(name: str, peer: Peer) -> Path:
     """Return the runtime's environment; it is created anew if its packages differ."""
     cache = Path(os.environ.get("GPTCORE_PEERS") or cache_folder() / "peers").expanduser()
-    folder, python = cache / name, cache / name / PYTHON
-    pip = pip_packages(peer)
-    pinned = [NPM / peer.npm / file for file in NPM_FILES] if peer.npm else []
-    marker = folder / "installed.txt"
+    pip, pinned = pip_packages(peer), sorted(NPM.glob("package*.json")) if peer.npm else []
+    folder = cache / (name if pip or not pinned else "npm")  # which several runtimes share
+    python, marker = folder / PYTHON, folder / "installed.txt"
     content = "\n".join([sys.version, *pip, *(file_sha256(path) for path in pinned)])
-    with locked(cache / f"{name}.lock"):
+    with locked(folder.with_name(f"{folder.name}.lock")):
         if marker.is_file() and marker.read_text(encoding="utf-8") == content:
             return folder
         if pip or pinned:
-            names = ", ".join([*pip, *([peer.npm] if peer.npm else [])])
+            names = ", ".join([*pip, *["the packages of npm"] * peer.npm])
             print(f"installing {names} into {folder}: this takes minutes", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()

@@ -1,5 +1,4 @@
-"""onnxruntime-web, WebAssembly in Chromium: onnxruntime_web.html generates, this module drives
-it."""
+"""onnxruntime-web, WebAssembly in Chromium: npm/onnxruntime_web.html generates."""
 
 import json
 import shutil
@@ -11,20 +10,20 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from export.runtimes.program import Generate, serve
+from export.runtimes.program import FILE, Generate, serve
 
-PAGE = Path(__file__).with_suffix(".html")
+PROGRAMS = Path(__file__).with_name("npm")  # this page, and its loop
 PACKAGE = Path("node_modules") / "onnxruntime-web"  # in the working directory
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking"]
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Serves the page at `/`, the runtime at `/runtime/`, and the model folder at `/model/`."""
+    """Serves the page and its loop, the runtime at `/runtime/`, the model folder at `/model/`."""
 
     def translate_path(self, path: str) -> str:
-        if path == "/":
-            return str(PAGE)
+        if path in ("/", "/greedy.mjs"):
+            return str(PROGRAMS / (path[1:] or "onnxruntime_web.html"))
         if path.startswith("/runtime/"):
             return str(PACKAGE / "dist" / Path(path).name)
         return super().translate_path(path.removeprefix("/model"))
@@ -48,12 +47,12 @@ def load(browser: Browser, folder: Path, threads: int) -> tuple[str, Generate]:
 
     def generate(prompts, n, tick):
         start = time.perf_counter()
-        ids, times = page.evaluate("([prompts, n]) => generate(prompts, n)", [prompts, n])
-        for seconds in times:
+        made = page.evaluate("([prompts, n]) => generate(prompts, n)", [prompts, n])
+        for seconds in made["times"]:
             tick(start + seconds)
-        return ids
+        return made["ids"]
 
-    return "onnx/model.onnx", generate
+    return FILE, generate
 
 
 def main() -> None:

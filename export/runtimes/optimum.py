@@ -6,10 +6,8 @@ from pathlib import Path
 import onnxruntime as ort
 from optimum.onnxruntime import ORTModelForCausalLM
 
-from export.runtimes.program import Generate, serve
+from export.runtimes.program import FILE, Generate, serve
 from export.runtimes.transformers import generate_with
-
-FILE = "onnx/model.onnx"
 
 
 def load(folder: Path, threads: int) -> tuple[str, Generate]:

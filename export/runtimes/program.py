@@ -13,6 +13,7 @@ from typing import TextIO
 
 import numpy as np
 
+FILE = "onnx/model.onnx"
 Tick = Callable[..., None]
 # (prompts, n, tick) -> n ids per prompt. `tick()` is called after each token of the batch, or later
 # with the time at which the token was ready.
@@ -54,25 +55,29 @@ def left_padded(prompts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 def greedy(
     run: Callable[[dict[str, np.ndarray]], list[np.ndarray]],
-    cache: dict[str, np.ndarray],
+    caches: dict[str, tuple[int, int]],
     prompts: list[list[int]],
     n: int,
     tick: Tick,
 ) -> list[list[int]]:
     """Generate greedily with a cached graph; `run` returns the logits followed by the cache.
 
-    cache: the graph's inputs `past_key_values.*`, each (B, heads, 0, head size).
+    caches: heads and head size of each of the graph's inputs `past_key_values.*`.
     """
     ids, mask = left_padded(prompts)
     positions = np.maximum(mask.cumsum(1) - 1, 0)
+    cache = {
+        name: np.zeros((len(prompts), heads, 0, size), np.float32)
+        for name, (heads, size) in caches.items()
+    }
     columns: list[list[int]] = []
     while len(columns) < n:
         inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
-        logits, *caches = run(inputs | cache)
+        logits, *present = run(inputs | cache)
         ids = logits[:, -1:].argmax(-1)  # (B, 1)
         columns.append(ids)
         tick()
-        cache = dict(zip(cache, caches))
+        cache = dict(zip(cache, present))
         mask = np.pad(mask, ((0, 0), (0, 1)), constant_values=1)
         positions = positions[:, -1:] + 1
     return np.hstack(columns).tolist()

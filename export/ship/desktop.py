@@ -16,7 +16,7 @@ from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
-from export.folder.replace import read_list, replacing, write_list
+from export.folder.replace import replacing
 from export.ship.space import copy_model
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError
@@ -52,7 +52,7 @@ def build_application(bundle: Bundle, out: Path) -> None:
     if find_spec("PyInstaller") is None:
         raise UserError(f"PyInstaller is missing, which makes the application: {INSTALL}")
     name = application_name(bundle)
-    replaced = replacing(out, "application folder", parts)
+    replaced = replacing(out, "application folder", ICON)
     with tempfile.TemporaryDirectory() as temporary, replaced as folder:
         work = Path(temporary)
         copy_model(bundle, work / "model")
@@ -60,7 +60,6 @@ def build_application(bundle: Bundle, out: Path) -> None:
         strip_python(work / "dist" / name)
         shutil.copytree(work / "dist" / name, folder, dirs_exist_ok=True, symlinks=True)
         shutil.copyfile(VIEW / "looks" / "icon-512.png", folder / ICON)
-        write_list(folder)
         sizes = sizes_by_package(folder)
     print("\n".join(f"{size / 1e6:6.1f} MB  {part}" for part, size in sizes.most_common(8)))
     print(f"wrote {out} ({sizes.total() / 1e6:.0f} MB); next: {word(out / name)}")
@@ -69,11 +68,6 @@ def build_application(bundle: Bundle, out: Path) -> None:
 def application_name(bundle: Bundle) -> str:
     """Return the model's name in a form that is safe for files."""
     return re.sub(r"[^a-z0-9]+", "-", bundle.name.lower()).strip("-") or "chat"
-
-
-def parts(out: Path) -> dict[str, str] | None:
-    """See export.folder.replace."""
-    return (read_list(out) or None) if (out / ICON).is_file() else None
 
 
 def run_pyinstaller(name: str, work: Path) -> None:

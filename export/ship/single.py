@@ -16,7 +16,6 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from string import Template
-from tempfile import TemporaryDirectory
 
 from export.ship.web import (
     INSIDE,
@@ -30,11 +29,13 @@ from export.ship.web import (
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError
 from gptcore.page.shell import VIEW
-from gptcore.system.files import files_in, new_file, write_json
+from gptcore.system.files import files_in, work_folder, write_json, write_whole
 
 PAGE, UNPACK = (SOURCES / "single" / name for name in ("page.html", "unpack.js"))
 GENERATOR = "python -m export web --single-file"  # what a page of ours says near its beginning
-HEAD = 500  # bytes of it that are looked at
+SEAL = re.compile(r'name="sha256" content="(\w{64})"')  # the hash of the page with UNSEALED there
+UNSEALED = "0" * 64
+HEAD = 500  # characters in which both are
 MOST = 30e6  # bytes of the graphs
 # WebGPU needs the fp32 graph, and a runtime of 27 MB.
 UNNEEDED = ("*.webgpu.*", "*.asyncify.*", "index.html", "icon*.*", "offline.js", "README.md")
@@ -48,8 +49,7 @@ def build_single_file(bundle: Bundle, out: Path) -> None:
     check_model(bundle)
     graph = smallest_graph(bundle)
     check_out(out)
-    with TemporaryDirectory() as temporary, new_file(out) as file:
-        folder = Path(temporary)
+    with work_folder(out) as folder:
         model = copy_page(bundle, folder, [graph])
         for path in [path for pattern in UNNEEDED for path in folder.rglob(pattern)]:
             path.unlink()
@@ -58,6 +58,7 @@ def build_single_file(bundle: Bundle, out: Path) -> None:
         script = UNPACK.read_text(encoding="utf-8")
         page = Template(PAGE.read_text(encoding="utf-8")).substitute(
             generator=GENERATOR,
+            sha256=UNSEALED,
             title=html.escape(bundle.name),
             hash=f"sha256-{in_base64(hashlib.sha256(script.encode()).digest())}",
             icon=in_base64((VIEW / "looks" / "icon.svg").read_bytes()),
@@ -65,7 +66,8 @@ def build_single_file(bundle: Bundle, out: Path) -> None:
             licences=html.escape("\n".join(licences)),
             script=script,
         )
-        file.write_text(page, encoding="utf-8")
+        check_out(out)  # again: a person may have edited it since
+        write_whole(out, page.replace(UNSEALED, sha256(page), 1))
     print(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB); next: open it in a browser")
 
 
@@ -87,15 +89,27 @@ def smallest_graph(bundle: Bundle) -> str:
     return graph
 
 
+def sha256(page: str) -> str:
+    return hashlib.sha256(page.encode()).hexdigest()
+
+
 def check_out(out: Path) -> None:
-    """Raise UserError if `out` exists and is not such a page."""
+    """Raise UserError if `out` exists and is not such a page as it was written."""
     if out.is_dir():
         raise UserError(f"--out {out} is a folder: name a file, such as {out / 'chat.html'}")
     if not out.exists():
         return
-    with open(out, "rb") as file:
-        if GENERATOR.encode() not in file.read(HEAD):
+    with open(out, encoding="utf-8", errors="replace") as file:
+        head = file.read(HEAD)
+        if GENERATOR not in head:
             raise UserError(f"{out} exists and is not such a page: choose another --out")
+        page = head + file.read()
+    seal = SEAL.search(head)  # older pages have none
+    if seal and sha256(page.replace(seal[1], UNSEALED, 1)) != seal[1]:
+        raise UserError(
+            f"{out} was edited since this program wrote it: move it elsewhere, or choose "
+            f"another --out"
+        )
 
 
 def ordered(folder: Path) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from export.folder.card import Hub, read_hub
 from export.folder.copy import copy_files
-from export.folder.replace import read_list, replacing, write_list
+from export.folder.replace import replacing
 from gptcore.bundle import FACTS, Bundle, load_bundle, load_translation_bundle, write_facts
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME
 
@@ -84,7 +84,7 @@ def write_space(
     """Write the page, the torch-free core, and the files of the models that the page reads."""
     bundle = load_bundle(model)
     translation = load_translation_bundle(translator) if translator else None
-    with replacing(out, "Space", parts) as folder:
+    with replacing(out, "Space", (MODEL / FACTS).as_posix(), UNLISTED) as folder:
         copy_files(ROOT, folder, ("app.py", "LICENSE"))
         unneeded = shutil.ignore_patterns("nn", "__pycache__")
         shutil.copytree(ROOT / "gptcore", folder / "gptcore", ignore=unneeded)
@@ -105,14 +105,6 @@ def write_space(
         (folder / ".gitattributes").write_text(ATTRIBUTES, encoding="utf-8", newline="\n")
         if sdk == "docker":
             (folder / "Dockerfile").write_text(DOCKERFILE, encoding="utf-8", newline="\n")
-        write_list(folder)
-
-
-def parts(out: Path) -> dict[str, str] | None:
-    """See export.folder.replace."""
-    if not (out / MODEL / FACTS).is_file():
-        return None
-    return read_list(out) or dict.fromkeys(UNLISTED, "")
 
 
 def copy_model(bundle: Bundle, folder: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from export.folder.card import read_hub
 from export.folder.copy import copy_files
-from export.folder.replace import read_list, replacing, write_list
+from export.folder.replace import replacing
 from export.runtimes.environments import NPM
 from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file, graph_bytes
 from gptcore.checks import UserError
@@ -42,10 +42,10 @@ OF_SERVERS = ("host.js", "page.js", "window.js")  # the view's modules that ask 
 BROWSER_FORMATS = ("fp32", "fp16", "int8")
 INSIDE = (INSPECT, UNTRAINED)  # the graphs of the Inspect tab, which not every model has
 MODEL_FILES = ("tokenizer.json", "tokenizer_config.json")
-# The packages of npm, by the folder with the lock file that pins each, and the files wanted.
+# The packages of npm, and the files wanted.
 # The asyncify build supports WebGPU; the other one is half as large and runs on any CPU.
 RUNTIME = {
-    ("onnxruntime-web", "onnxruntime-web"): (
+    "onnxruntime-web": (
         "dist/ort.wasm.min.mjs",
         "dist/ort.webgpu.min.mjs",
         "dist/ort-wasm-simd-threaded.mjs",
@@ -53,7 +53,7 @@ RUNTIME = {
         "dist/ort-wasm-simd-threaded.asyncify.mjs",
         "dist/ort-wasm-simd-threaded.asyncify.wasm",
     ),
-    ("@huggingface/tokenizers", "transformers.js"): ("dist/tokenizers.min.mjs", "LICENSE"),
+    "@huggingface/tokenizers": ("dist/tokenizers.min.mjs", "LICENSE"),
 }
 LARGE = (".onnx", ".wasm")  # files that the page downloads when they are wanted, and keeps
 # These headers let a static Space use several threads.
@@ -84,13 +84,12 @@ python -m http.server --directory path/to/this/folder
 def build_site(bundle: Bundle, out: Path) -> None:
     """Write the site of a model; if that fails, `out` is unchanged."""
     check_model(bundle)
-    with replacing(out, "site", parts) as folder:
+    with replacing(out, "site", SITE, unlisted(out)) as folder:
         model = copy_page(bundle, folder, browser_files(bundle))
         (folder / "README.md").write_text(card(bundle), encoding="utf-8", newline="\n")
         write_json(folder / "manifest.webmanifest", manifest(bundle))
         facts = site_facts(bundle, model, folder)
         write_json(folder / SITE, facts)
-        write_list(folder)
     if "int8" not in bundle.variants:
         print(without_int8(bundle))
     size = sum(facts["files"].values()) / 1e6
@@ -145,13 +144,12 @@ def browser_files(bundle: Bundle) -> list[str]:
     return [f for f in files if f in listed and data_file(Path(f)).as_posix() not in listed]
 
 
-def parts(out: Path) -> dict[str, str] | None:
-    """See export.folder.replace."""
+def unlisted(out: Path) -> list[str]:
+    """Return the files of a site; older ones list them in site.json alone."""
     try:
-        known = read_json(out / SITE)["files"]
-        return read_list(out) or dict.fromkeys((SITE, *known), "")
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return [SITE, *read_json(out / SITE)["files"]]
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
 
 
 def model_name(folder: Path) -> str:
@@ -193,7 +191,7 @@ def manifest(bundle: Bundle) -> dict[str, Any]:
 
 def card(bundle: Bundle) -> str:
     """Return README.md with a static Space's front matter and the model card's licence."""
-    runtime, tokenizers = (f"{name} {pinned(name, lock)[0]}" for name, lock in RUNTIME)
+    runtime, tokenizers = (f"{name} {pinned(name)[0]}" for name in RUNTIME)
     return CARD.format(
         title=json.dumps(bundle.name, ensure_ascii=False),
         hub=read_hub(bundle.path),
@@ -206,22 +204,22 @@ def card(bundle: Bundle) -> str:
 
 def fetch_runtime() -> Path:
     """Return the folder with the runtime's files; npm downloads them once into the cache."""
-    versions = [pinned(package, lock)[0] for package, lock in RUNTIME]
+    versions = [pinned(package)[0] for package in RUNTIME]
     cached = cache_folder() / f"site-{'-'.join(versions)}"
     if cached.is_dir():
         return cached
-    print(f"fetching {', '.join(package for package, _ in RUNTIME)} from npm to {cached}")
+    print(f"fetching {', '.join(RUNTIME)} from npm to {cached}")
     with tempfile.TemporaryDirectory() as temporary, new_folder(cached) as folder:
-        for (package, lock), files in RUNTIME.items():
-            archive = npm_pack(package, *pinned(package, lock), Path(temporary))
+        for package, files in RUNTIME.items():
+            archive = npm_pack(package, *pinned(package), Path(temporary))
             for name in files:
                 extract(archive, name, folder)
     return cached
 
 
-def pinned(package: str, lock: str) -> tuple[str, str]:
-    """Return the version and the hash ("sha512-" and base64) of a package in a lock file."""
-    found = read_json(NPM / lock / "package-lock.json")["packages"][f"node_modules/{package}"]
+def pinned(package: str) -> tuple[str, str]:
+    """Return the version and the hash ("sha512-" and base64) of a package in the lock file."""
+    found = read_json(NPM / "package-lock.json")["packages"][f"node_modules/{package}"]
     return found["version"], found["integrity"]
 
 

@@ -18,6 +18,13 @@ function lost(name) {
   };
 }
 
+// Returns the answer of the server; throws that a file is missing or lost.
+async function answered(address, name, cache) {
+  const response = await fetch(address, { cache }).catch(lost(name));
+  if (!response.ok) throw new Told(response.status === 404 ? "file.missing" : "file.lost", { name });
+  return response;
+}
+
 export class Files {
   // `root`: the site's address; sizes and versions are by name, as in site.json.
   constructor({ root, files, versions }) {
@@ -37,8 +44,7 @@ export class Files {
   // Returns the content of a small file of JSON, as the server has it now.
   async json(name) {
     if (name in this.contents) return JSON.parse(new TextDecoder().decode(this.contents[name]));
-    const response = await fetch(this.address(name), { cache: "no-cache" }).catch(() => null);
-    if (!response?.ok) throw new Told(response?.status === 404 ? "file.missing" : "file.lost", { name });
+    const response = await answered(this.address(name), name, "no-cache");
     return response.json().catch(lost(name));
   }
 
@@ -73,9 +79,7 @@ export class Files {
     const [address, cache] = [this.address(name), await openCache()];
     const kept = await cache?.match(address);
     if (kept) return kept.arrayBuffer();
-    const response = await fetch(address, { cache: this.damaged.has(name) ? "reload" : "default" }).catch(() => null);
-    if (!response) throw new Told("file.lost", { name });
-    if (!response.ok) throw new Told(response.status === 404 ? "file.missing" : "file.lost", { name });
+    const response = await answered(address, name, this.damaged.has(name) ? "reload" : "default");
     const content = await read(response, this.sizes[name], count);
     if (!content) {
       this.damaged.add(name);

@@ -5,6 +5,7 @@ import { likelihood } from "./sampling.js";
 
 const MOST = 128; // tokens that are drawn
 const N_NEXT = 8; // likeliest tokens after each
+const OF_LAYERS = ["attention", "scores", "queries", "keys", "values", "normed"];
 
 export class Inspector {
   constructor(runtime, session, { tokens, prompts, site }) {
@@ -28,14 +29,9 @@ export class Inspector {
       n_dropped: dropped,
       n_cut: cut,
       arrays: {
-        attention: part(outputs.attention, layer),
-        scores: part(outputs.scores, layer),
         embeddings: whole(outputs.embeddings),
         positions: whole(outputs.positions),
-        queries: part(outputs.queries, layer),
-        keys: part(outputs.keys, layer),
-        values: part(outputs.values, layer),
-        normed: part(outputs.normed, layer),
+        ...Object.fromEntries(OF_LAYERS.map((name) => [name, part(outputs[name], layer)])),
       },
     };
   }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from export.formats.inspect_onnx import WRAPPERS
+from export.formats.inspection import WRAPPERS
 from export.verify.report import difference
 from gptcore.engine.onnx_session import open_inference
 from gptcore.nn.gpt import GPT

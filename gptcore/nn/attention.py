@@ -42,7 +42,7 @@ def padding_bias(attention_mask: Tensor) -> Tensor:
 
 class AttentionSoftmax(nn.Module):
     """Softmax of the scores, with dropout. It is a module so that the export can hook it
-    (export/formats/inspect_modules.py)."""
+    (export/formats/inspection.py)."""
 
     def __init__(self, dropout: float):
         super().__init__()

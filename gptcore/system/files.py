@@ -34,19 +34,35 @@ def new_folder(path: Path) -> Iterator[Path]:
     nothing is left behind. Raises UserError if another process is writing the same folder.
     """
     path = path.resolve()
-    # Hidden, so that no folder of a person's, such as a backup NAME.old, is taken for one of these.
-    temporary, old = (path.with_name(f".{path.name}.{end}") for end in ("tmp", "old"))
-    with locked_folder(temporary):
+    # Hidden, so that no folder of a person's, such as a backup NAME.old, is taken for this one.
+    old = path.with_name(f".{path.name}.old")
+    with work_folder(path) as temporary:
+        if old.exists() and not path.exists():  # a process ended between the two renames below
+            old.rename(path)
+        yield temporary
+        for item in [*temporary.rglob("*"), temporary]:
+            flush_to_disk(item)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        exchange(temporary, path, old)
+        flush_to_disk(path.parent)
+
+
+@contextmanager
+def work_folder(out: Path, end: str = "tmp") -> Iterator[Path]:
+    """Yield an empty hidden folder beside `out`, to make that in; at the end it is deleted.
+
+    The system's own place for such may hold too little. Raises UserError if another process has it.
+    """
+    parent = next(folder for folder in out.resolve().parents if folder.is_dir())
+    folder = parent / f".{out.name}.{end}"
+    with locked_folder(folder):
+        made = folder.stat()
         try:
-            if old.exists() and not path.exists():  # a process ended between the two renames below
-                old.rename(path)
-            yield temporary
-            for item in [*temporary.rglob("*"), temporary]:
-                flush_to_disk(item)
-            exchange(temporary, path, old)
-            flush_to_disk(path.parent)
+            yield folder
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            # Once this one is renamed, another process may begin one of the same name.
+            if folder.exists() and os.path.samestat(folder.stat(), made):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import pytest
 from conftest import NANO, ROOT, Refused
 from trained import without_serving
 
-from export.folder.replace import check_model_folder, read_list, replacing, write_list
+from export.folder.replace import check_model_folder, replacing
 from gptcore import bundle as bundle_module
 from gptcore.__main__ import main as app_main
 from gptcore.bundle import (
@@ -40,7 +40,7 @@ from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
 from gptcore.model import load_model
-from gptcore.system.files import file_sha256, flush_to_disk, new_folder
+from gptcore.system.files import exchange, file_sha256, flush_to_disk, new_folder
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, Tokenizer
 
 
@@ -65,12 +65,6 @@ def test_a_sound_folder_says_what_it_holds(model_folder: Path) -> None:
     assert bundle.config == PRESETS["tiny"] and bundle.is_chat and bundle.name == "tiny"
     assert bundle.tokenizer.vocab_size == 512
     assert bundle.variants == {"fp32": model_folder / "onnx" / "model.onnx"}
-
-
-def test_every_file_of_the_folder_is_listed_with_its_hash(model_folder: Path) -> None:
-    files = {p.relative_to(model_folder).as_posix() for p in model_folder.rglob("*") if p.is_file()}
-    assert set(listed(model_folder)) == files - {FACTS}
-    assert {"onnx/model.onnx", "model.safetensors", "tokenizer.json", "README.md"} < files
 
 
 @pytest.mark.parametrize(
@@ -502,16 +496,31 @@ def test_who_finds_a_folder_between_two_renames_leaves_it_to_its_writer(
     assert list(tmp_path.rglob("*")) == [path, path / "new.txt"]
 
 
+def test_what_another_process_begins_once_a_folder_is_renamed_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = tmp_path / ".mine.tmp" / "begun.txt"
+
+    def renamed(*names: Path) -> None:
+        exchange(*names)
+        begun.parent.mkdir()
+        begun.write_text("theirs")
+
+    monkeypatch.setattr("gptcore.system.files.exchange", renamed)
+    with new_folder(tmp_path / "mine"):
+        pass
+    assert begun.read_text() == "theirs"
+
+
 @pytest.mark.parametrize("name", ["mine.txt", "README.md"])
 def test_what_is_put_or_edited_there_while_a_folder_is_written_stays(
     tmp_path: Path, name: str
 ) -> None:
-    out, ours = tmp_path / "out", lambda out: read_list(out) or None
-    for folder in (new_folder(out), replacing(out, "site", ours)):
-        with folder as new:
+    out = tmp_path / "out"
+    for _ in range(2):
+        with replacing(out, "site", "README.md") as new:
             (new / "README.md").write_text("ours")
-            write_list(new)
-    with pytest.raises(UserError, match=name), replacing(out, "site", ours) as new:
+    with pytest.raises(UserError, match=name), replacing(out, "site", "README.md") as new:
         (out / name).write_text("mine")
     assert (out / name).read_text() == "mine"
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from conftest import ROOT, Refused
+from conftest import ROOT, Refused, contents
 from huggingface_hub import metadata_load
 from onnx import ModelProto, numpy_helper
 from safetensors.torch import load_file
@@ -69,11 +69,6 @@ def write_instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModelProto], Non
     return lambda graph: replace_by(
         export.folder.write, "write_decoder", lambda _, p: onnx.save(graph, p)
     )
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    found = (p for p in folder.rglob("*") if p.is_file())
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in found}
 
 
 def damage(graph: ModelProto, shape: list[int], change: float) -> ModelProto:
@@ -135,12 +130,6 @@ def test_the_graph_does_not_tell_where_it_was_made(graph: ModelProto) -> None:
     data = graph.SerializeToString()
     for secret in (b"/work", b"site-packages", b".py", b"/tmp", sys.prefix.encode(), bytes(ROOT)):
         assert secret not in data
-
-
-def test_the_graph_has_no_metadata(graph: ModelProto) -> None:
-    body = graph.graph
-    parts = [*body.node, *body.initializer, *body.input, *body.output, *body.value_info]
-    assert [p.name for p in (graph, body, *parts) if p.metadata_props or p.doc_string] == []
 
 
 def test_the_folder_holds_the_files_of_the_contract_and_their_hashes(model_folder: Path) -> None:

@@ -14,8 +14,7 @@ from onnx import numpy_helper
 
 import export.folder.write
 from export.__main__ import main
-from export.formats.inspect_modules import InspectGPT, InspectSeq2Seq, ungroup
-from export.formats.inspect_onnx import write_inspect
+from export.formats.inspection import InspectGPT, InspectSeq2Seq, ungroup, write_inspect
 from export.verify.decoder import load_reference
 from gptcore.bundle import FACTS, INSPECT, load_bundle, read_facts, write_facts
 from gptcore.checks import UserError

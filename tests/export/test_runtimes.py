@@ -23,6 +23,7 @@ from export.verify.decoder import greedy
 from gptcore.bundle import default_model, load_bundle, read_facts, write_facts
 from gptcore.checks import UserError
 from gptcore.model import OnnxModel, load_model
+from gptcore.system.files import read_json
 
 pytestmark = pytest.mark.peers
 
@@ -126,8 +127,8 @@ def test_weights_that_differ_are_found(folder: Path, tmp_path: Path, capsys: Cap
 
 @pytest.fixture
 def changed_package(tmp_path: Path) -> Path:
-    """In the folder `broken`, a package that is not the one whose hash is pinned."""
-    folder = tmp_path / "npm" / "broken"
+    """The folder that pins a package, which is not the one whose hash is pinned."""
+    folder = tmp_path / "npm"
     (folder / "package").mkdir(parents=True)
     (folder / "package" / "package.json").write_text('{"name": "a", "version": "1.0.0"}')
     with tarfile.open(folder / "a.tgz", "w:gz") as archive:
@@ -138,14 +139,14 @@ def changed_package(tmp_path: Path) -> Path:
     lock = {"lockfileVersion": 3, "packages": {"": root, "node_modules/a": package}}
     (folder / "package.json").write_text(json.dumps(root))
     (folder / "package-lock.json").write_text(json.dumps(lock))
-    return folder.parent
+    return folder
 
 
 @pytest.mark.parametrize(
     ("peer", "reason"),
     [
         (Peer("onnxruntime.py", pip=("./nowhere",)), "python failed: .*nowhere"),
-        (Peer("onnxruntime.py", npm="broken"), "npm failed: npm error code EINTEGRITY"),
+        (Peer("onnxruntime.py", npm=True), "npm failed: npm error code EINTEGRITY"),
         (Peer("no_such_program.py"), "it ended with 1: .*No module named .*no_such_program"),
         (Peer("no_such_program.mjs"), "it ended with 1: "),
     ],
@@ -220,16 +221,10 @@ def test_an_environment_is_made_once_and_again_when_its_packages_change(
 def test_all_packages_are_pinned() -> None:
     for peer in PEERS.values():
         assert all("==" in package for package in peer.pip)
-        if peer.npm:
-            lock = json.loads((NPM / peer.npm / "package-lock.json").read_text(encoding="utf-8"))
-            root, *packages = lock["packages"].values()
-            assert packages and all(p["integrity"].startswith("sha512-") for p in packages)
-            assert (
-                root["dependencies"]
-                == json.loads((NPM / peer.npm / "package.json").read_text(encoding="utf-8"))[
-                    "dependencies"
-                ]
-            )
+    wanted, lock = (read_json(NPM / f"package{end}.json") for end in ("", "-lock"))
+    root, *packages = lock["packages"].values()
+    assert packages and all(p["integrity"].startswith("sha512-") for p in packages)
+    assert root["dependencies"] == wanted["dependencies"]
 
 
 def test_a_model_that_is_no_llama_is_refused(folder: Path, tmp_path: Path) -> None:

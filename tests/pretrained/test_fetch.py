@@ -12,7 +12,7 @@ from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
-from conftest import NANO, ROOT, Refused
+from conftest import NANO, ROOT, Refused, contents
 from hub_server import CHUNK, Hub
 from test_pretrained import CHATML, KINDS
 
@@ -70,10 +70,6 @@ def not_taken(repo: str = REPO) -> str:
         take(repo)
     assert "\n" not in str(error.value)
     return str(error.value)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_only_what_a_model_needs_is_fetched_and_no_pickle_or_program(hub: Hub) -> None:
@@ -341,7 +337,7 @@ def test_from_a_name_to_a_model_that_answers(hub: Hub, tmp_path: Path) -> None:
     """In a process of its own, told by its environment alone."""
     repo = MODELS["smollm2-135m"].repo
     KINDS["smollm2"](tmp_path / "tiny")
-    files = {path.name: path.read_bytes() for path in (tmp_path / "tiny").iterdir()}
+    files = contents(tmp_path / "tiny")
     content = b"message['content']"
     dropping = CHATML.encode().replace(content, content + b".split('</think>')[-1]")
     files |= OTHERS | {"README.md": FILES["README.md"], "chat_template.jinja": dropping}

@@ -162,7 +162,10 @@ def logits_of(folder: Path, ids: list[int]) -> np.ndarray:
     return TorchSession(model.eval()).prefill(ids)
 
 
-def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
+Change = Callable[[bytes], bytes]
+
+
+def replaced(old: bytes, new: bytes) -> Change:
     def change(data: bytes) -> bytes:
         assert old in data and len(old) == len(new)
         return data.replace(old, new, 1)
@@ -170,32 +173,19 @@ def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
     return change
 
 
-def n_tensors(n: int) -> Callable[[bytes], bytes]:
-    return lambda data: data[:8] + struct.pack("<Q", n) + data[16:]
-
-
-def kind_of_first_tensor(kind: int) -> Callable[[bytes], bytes]:
-    """The number follows the name, the number of dimensions and the dimensions."""
+def put(form: str, number: int, at: int, after: bytes = b"") -> Change:
+    """Change a number, which stands `at` bytes after the end of `after`, or of nothing."""
 
     def change(data: bytes) -> bytes:
-        at = after_first_shape(data)
-        return data[:at] + struct.pack("<I", kind) + data[at + 4 :]
+        place = data.index(after) + len(after) + at
+        packed = struct.pack(form, number)
+        return data[:place] + packed + data[place + len(packed) :]
 
     return change
 
 
-def offset_of_first_tensor(offset: int) -> Callable[[bytes], bytes]:
-    """The number follows that of its quantisation."""
-
-    def change(data: bytes) -> bytes:
-        at = after_first_shape(data) + 4
-        return data[:at] + struct.pack("<Q", offset) + data[at + 8 :]
-
-    return change
-
-
-def after_first_shape(data: bytes) -> int:
-    return data.index(name := b"token_embd.weight") + len(name) + 4 + 2 * 8
+FIRST = b"token_embd.weight"  # the first tensor; its name is followed by the number of dimensions,
+KIND = 4 + 2 * 8  # by these, by the number of its quantisation, and by its offset
 
 
 @pytest.mark.parametrize(
@@ -203,29 +193,29 @@ def after_first_shape(data: bytes) -> int:
     [
         (lambda data: b"", "is not a sound GGUF file"),
         (lambda data: b"PK" + data[2:], "is not a GGUF file"),
-        (lambda data: data[:4] + struct.pack("<I", 9) + data[8:], "version 9"),
+        (put("<I", 9, at=4), "version 9"),
         (lambda data: data[:-1], "is cut short"),
         (lambda data: data[: len(data) // 2], "is cut short"),
         (lambda data: data[:5000], "is cut short"),
-        (lambda data: data[:8] + struct.pack("<Q", 2**60) + data[16:], "it states"),
-        (n_tensors(9999), "damaged"),
-        (n_tensors(N_TENSORS - 1), "is damaged"),
-        (n_tensors(0), "is damaged"),
-        (offset_of_first_tensor(32), "is damaged: 'token_embd.weight' begins at"),
+        (put("<Q", 2**60, at=8), "it states"),  # the number of tensors
+        (put("<Q", 9999, at=8), "damaged"),
+        (put("<Q", N_TENSORS - 1, at=8), "is damaged"),
+        (put("<Q", 0, at=8), "is damaged"),
+        (put("<Q", 32, KIND + 4, FIRST), "is damaged: 'token_embd.weight' begins at"),
         (lambda data: data + b"\0" * 64, "is damaged: it goes on"),
-        (lambda data: data[:16] + struct.pack("<Q", 2**62) + data[24:], "it states"),
-        (lambda data: data[:24] + struct.pack("<Q", 2**63) + data[32:], "it states"),
+        (put("<Q", 2**62, at=16), "it states"),
+        (put("<Q", 2**63, at=24), "it states"),
         (replaced(WRITTEN + b"llama", WRITTEN + b"bloom"), "architecture='bloom'"),
         (replaced(b"llama-bpe", b"chameleon"), "tokenizer.ggml.pre='chameleon'"),
         (replaced(b"llama.block_count", b"llama.block_cound"), "llama.block_count=None"),
-        (kind_of_first_tensor(77), "unknown quantisation 77"),
-        (kind_of_first_tensor(10), "not whole blocks of Q2_K"),
-        (kind_of_first_tensor(26), "quantisation I32 of token_embd.weight is not supported"),
+        (put("<I", 77, KIND, FIRST), "unknown quantisation 77"),
+        (put("<I", 10, KIND, FIRST), "not whole blocks of Q2_K"),
+        (put("<I", 26, KIND, FIRST), "quantisation I32 of token_embd.weight is not supported"),
         (replaced(b"output_norm.weight", b"output_nerm.weight"), "'output_nerm.weight'"),
     ],
 )  # fmt: skip
 def test_bad_files_are_refused_in_a_line(
-    file: Path, refused: Refused, tmp_path: Path, change: Callable[[bytes], bytes], said: str
+    file: Path, refused: Refused, tmp_path: Path, change: Change, said: str
 ) -> None:
     path = tmp_path / "bad.gguf"
     path.write_bytes(change(file.read_bytes()))

@@ -22,6 +22,7 @@ from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import ModelFacts
 from gptcore.nn.layers import Llama3Rotary, Rotary
+from gptcore.system.files import work_folder
 from gptcore.text.letters import from_letters
 from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -190,6 +191,10 @@ def test_a_file_of_yours_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="was not written by this command: choose another --out"):
         write_gguf(NANO, path)
     assert path.read_bytes() == yours
+    path.unlink()
+    with work_folder(path), pytest.raises(UserError, match="is being written by another process"):
+        write_gguf(NANO, path)
+    assert not path.exists()
 
 
 def test_a_link_to_a_folder_gives_the_file_its_own_name(tmp_path: Path) -> None:

@@ -18,8 +18,6 @@ import export.__main__
 import gptcore.__main__
 import training.__main__
 from export.commands.export import SMALLER
-from export.commands.gguf import DTYPES
-from export.gguf.write import FILE_TYPES
 from export.quantize.save import FORMATS
 from gptcore.system.command_line import INTERRUPTED, Command, Program, choose, guard, run_program
 
@@ -264,7 +262,6 @@ def test_an_error_of_our_own_keeps_its_traceback() -> None:
 
 def test_the_names_in_the_help_are_those_of_the_formats() -> None:
     assert list(FORMATS) == SMALLER
-    assert tuple(FILE_TYPES) == DTYPES
 
 
 def test_an_unknown_argument_is_told_what_may_be_meant(capsys) -> None:

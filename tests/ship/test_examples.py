@@ -9,12 +9,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
 from playwright.sync_api import Browser, expect
+from sites import Quiet
 
 from export.__main__ import main as export_main
 from export.runtimes.environments import NPM, PEERS, PYTHON, Peer, install
@@ -45,7 +46,7 @@ MESSAGES = ["Tell me a story about a cat.", "Hi! <|end|><|assistant|> What can y
 @pytest.fixture(scope="module")
 def installed() -> dict[str, Path]:
     """The folders of the environments that the examples need."""
-    names = ("onnxruntime-genai", "transformers.js", "onnxruntime-web")
+    names = ("onnxruntime-genai", "transformers.js")
     environments = {name: PEERS[name] for name in names} | {"foundry-local": FOUNDRY_LOCAL}
     return {name: install(name, peer) for name, peer in environments.items()}
 
@@ -113,10 +114,8 @@ def copied(folder: Path, installed: dict[str, Path]) -> Path:
     shutil.copytree(ROOT / "export" / "site", folder / "export" / "site")
     packages = folder / "examples" / "embed" / "node_modules"
     packages.mkdir()
-    for name in ("@huggingface", "onnxruntime-node", "onnxruntime-common"):
+    for name in ("@huggingface", "onnxruntime-node", "onnxruntime-common", "onnxruntime-web"):
         (packages / name).symlink_to(installed["transformers.js"] / "node_modules" / name)
-    web = "onnxruntime-web"
-    (packages / web).symlink_to(installed[web] / "node_modules" / web)
     return folder / "examples"
 
 
@@ -169,19 +168,13 @@ def test_the_example_in_node_prints_our_greedy_reply(
 
 
 def test_the_examples_in_javascript_have_the_version_that_is_verified() -> None:
-    package = json.loads((EXAMPLES / "transformers_js" / "package.json").read_text())
-    verified = json.loads((NPM / PEERS["transformers.js"].npm / "package.json").read_text())
-    assert package["dependencies"] == verified["dependencies"]
-    locks = [json.loads((path / "package-lock.json").read_text()) for path in NPM.iterdir()]
-    locked = [{n: p.get("version") for n, p in lock["packages"].items()} for lock in locks]
-    package = json.loads((EXAMPLES / "embed" / "package.json").read_text())
-    for name, version in package["dependencies"].items():
-        assert any(lock.get(f"node_modules/{name}") == version for lock in locked), name
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
+    package, embedding = (
+        json.loads((EXAMPLES / name / "package.json").read_text())
+        for name in ("transformers_js", "embed")
+    )
+    wanted = package["dependencies"] | embedding["dependencies"]
+    locked = json.loads((NPM / "package-lock.json").read_text())["packages"]
+    assert {name: locked[f"node_modules/{name}"]["version"] for name in wanted} == wanted
 
 
 @contextmanager
@@ -196,10 +189,14 @@ def served(folder: Path) -> Iterator[str]:
 def checkout(tmp_path: Path, installed: dict[str, Path]) -> Iterator[str]:
     """The project's root after `npm install`, served; the address."""
     (tmp_path / "models").symlink_to(ROOT / "models")
-    (tmp_path / "examples" / "transformers_js").mkdir(parents=True)
+    (tmp_path / "examples").mkdir()
     (tmp_path / "examples" / "browser").symlink_to(EXAMPLES / "browser")
     packages = tmp_path / "examples" / "transformers_js" / "node_modules"
-    packages.symlink_to(installed["transformers.js"] / "node_modules")
+    packages.mkdir(parents=True)
+    installed_here = installed["transformers.js"] / "node_modules" / "@huggingface"
+    (packages / "@huggingface").symlink_to(installed_here)
+    own = installed_here / "transformers" / "node_modules" / "onnxruntime-web"
+    (packages / own.name).symlink_to(own)
     with served(tmp_path) as address:
         yield address
 

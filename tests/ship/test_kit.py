@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
-from conftest import ROOT, Refused
+from conftest import NANO, Refused
 from foreign import N_INCOMPLETE
 
 from export.__main__ import main
@@ -21,7 +21,7 @@ from export.kit.write import write_lines
 from export.pretrained.tokenizer import read_tokenizer
 from export.verify.report import TOLERANCE
 from export.verify.sampling import Choice, choose, compare_sampling, is_clear, sampling_feeds
-from gptcore.bundle import load_bundle
+from gptcore.bundle import default_model, load_bundle
 from gptcore.checks import UserError
 from gptcore.engine.generate import chat
 from gptcore.engine.sampling import Sampling, sample_rows
@@ -29,9 +29,6 @@ from gptcore.facts import Check
 from gptcore.feeds import no_cache
 from gptcore.model import load_model
 from gptcore.text.chat_template import render, text_opening
-
-MODELS = ROOT / "models"
-NANO = MODELS / "nano"
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +187,7 @@ def test_a_base_models_prompts_are_texts() -> None:
 
 
 def test_a_folder_without_the_portable_graph_is_refused(tmp_path: Path, refused: Refused) -> None:
-    said = refused(main, "embed", MODELS / "default", "--out", tmp_path / "kit")
+    said = refused(main, "embed", default_model(), "--out", tmp_path / "kit")
     assert "has no onnx/model.onnx" in said and "export the run again" in said
     assert not list(tmp_path.iterdir())
 

@@ -9,121 +9,106 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
+import hub_server
 import huggingface_hub.constants
 import pytest
-from conftest import NANO, ROOT, TINY, Refused
+from conftest import NANO, ROOT, TINY, Refused, contents
 
 from export.__main__ import main
 from export.ship.push import push
-from gptcore.bundle import load_bundle
 from gptcore.checks import UserError
 
 REFUSALS = {"bad-token": 401, "read-token": 403, "broken": 500}
 
 
-class Hub(ThreadingHTTPServer):
+class Hub:
     """Keeps what arrives: requests, large objects by their hash, the files of each repository."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server_port}"
         self.requests: list[tuple[str, str]] = []
         self.created: dict[str, dict] = {}
         self.objects: dict[str, bytes] = {}
         self.files: dict[str, dict[str, bytes]] = {}
         self.breaks: dict[str, int] = {}  # how many uploads of an object break off, by its hash
+        self.http = hub_server.start(Handler, self)
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
 
 
-class Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        self.answer()
-
-    def do_PUT(self) -> None:
-        self.answer()
+class Handler(hub_server.Handler):
+    hub: Hub
 
     def do_GET(self) -> None:
-        self.answer()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def answer(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         path = self.path.split("?")[0]
-        self.server.requests.append((self.command, path))
+        self.hub.requests.append((self.command, path))
         oid = path.removeprefix("/objects/")
-        if self.server.breaks.get(oid, 0):
-            self.server.breaks[oid] -= 1
+        if self.hub.breaks.get(oid, 0):
+            self.hub.breaks[oid] -= 1
             self.rfile.read(length // 2)
             self.close_connection = True
-            return self.connection.shutdown(socket.SHUT_RDWR)
-        body = self.rfile.read(length)
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return
+        status, content = self.found(path, oid, self.rfile.read(length))
+        self.answer(status, json.dumps(content).encode(), Content_Type="application/json")
+
+    do_POST = do_PUT = do_GET
+
+    def found(self, path: str, oid: str, body: bytes) -> tuple[int, dict | list]:
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         if token in REFUSALS and not path.endswith("validate-yaml"):
-            return self.reply(REFUSALS[token], {"error": "the\nserver's words"})
+            return REFUSALS[token], {"error": "the\nserver's words"}
         if path == "/api/repos/create":
-            return self.reply(200, self.create(json.loads(body)))
+            return 200, self.create(json.loads(body))
         if path == "/api/validate-yaml":
-            return self.reply(200, {"errors": [], "warnings": []})
+            return 200, {"errors": [], "warnings": []}
         if "/preupload/" in path:
-            return self.reply(200, {"files": list(map(upload_mode, json.loads(body)["files"]))})
+            return 200, {"files": list(map(upload_mode, json.loads(body)["files"]))}
         if path.endswith("/info/lfs/objects/batch"):
-            return self.reply(200, {"objects": list(map(self.slot, json.loads(body)["objects"]))})
+            return 200, {"objects": list(map(self.slot, json.loads(body)["objects"]))}
         if path.startswith("/objects/"):
-            self.server.objects[oid] = body
-            return self.reply(200, {})
+            self.hub.objects[oid] = body
+            return 200, {}
         if path.startswith(("/api/models/", "/api/spaces/")) and self.command == "GET":
             name = "/".join(path.split("/")[3:5])
             if path.endswith("/tree/main"):
-                return self.reply(200, [*map(listed, self.server.files.get(name, ()))])
-            is_private = self.server.created[name].get("visibility") == "private"
-            return self.reply(200, {"id": name, "private": is_private})
+                return 200, [*map(listed, self.hub.files.get(name, ()))]
+            is_private = self.hub.created[name].get("visibility") == "private"
+            return 200, {"id": name, "private": is_private}
         if "/commit/" in path:
-            lines = [json.loads(line) for line in body.splitlines()]
-            return self.reply(200, self.commit(path, lines))
-        return self.reply(404, {"error": path})
+            return 200, self.commit(path, [json.loads(line) for line in body.splitlines()])
+        return 404, {"error": path}
 
     def create(self, wanted: dict) -> dict:
         name = f"{wanted['organization'] or 'me'}/{wanted['name']}"
-        self.server.created.setdefault(name, wanted)  # one that exists stays as it is
+        self.hub.created.setdefault(name, wanted)  # one that exists stays as it is
         prefix = "spaces/" if wanted.get("type") == "space" else ""
-        return {"url": f"{self.server.url}/{prefix}{name}"}
+        return {"url": f"{self.hub.url}/{prefix}{name}"}
 
     def slot(self, wanted: dict) -> dict:
-        if wanted["oid"] in self.server.objects:
+        if wanted["oid"] in self.hub.objects:
             return {"oid": wanted["oid"], "size": wanted["size"]}
-        upload = {"href": f"{self.server.url}/objects/{wanted['oid']}"}
+        upload = {"href": f"{self.hub.url}/objects/{wanted['oid']}"}
         return {"oid": wanted["oid"], "size": wanted["size"], "actions": {"upload": upload}}
 
     def commit(self, path: str, lines: list[dict]) -> dict:
         place = path.split("/commit/")[0].removeprefix("/api/").removeprefix("models/")
         repo = place.removeprefix("spaces/")
-        files = self.server.files.setdefault(repo, {})
+        files = self.hub.files.setdefault(repo, {})
         for line in lines:
             value = line["value"]
             if line["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
             elif line["key"] == "lfsFile":
-                files[value["path"]] = self.server.objects[value["oid"]]
+                files[value["path"]] = self.hub.objects[value["oid"]]
             elif line["key"] == "deletedFile":
                 del files[value["path"]]
         oid = "0" * 40
-        return {"commitUrl": f"{self.server.url}/{place}/commit/{oid}", "commitOid": oid}
-
-    def reply(self, status: int, content: dict | list) -> None:
-        body = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        return {"commitUrl": f"{self.hub.url}/{place}/commit/{oid}", "commitOid": oid}
 
 
 def listed(name: str) -> dict:
@@ -140,18 +125,12 @@ def upload_mode(file: dict) -> dict:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A Hub that this process's `huggingface_hub` talks to, over LFS as any Hub understands it."""
-    server = Hub()
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.url)
+    hub = Hub()
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.url)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setenv("HF_TOKEN", "good-token")
-    yield server
-    server.shutdown()
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    found = (p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in found}
+    yield hub
+    hub.http.shutdown()
 
 
 def test_the_command_uploads_every_byte_of_a_model_folder(hub: Hub) -> None:
@@ -174,27 +153,20 @@ def test_the_command_uploads_every_byte_of_a_model_folder(hub: Hub) -> None:
     assert "visibility" not in hub.created["me/nano"]
 
 
-def test_what_arrived_is_a_model_folder(hub: Hub, tmp_path: Path) -> None:
-    push(NANO, "me/nano")
-    for name, content in hub.files["me/nano"].items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(content)
-    assert load_bundle(tmp_path).name == load_bundle(NANO).name
-
-
 def test_a_space_and_its_sdk_are_known_by_the_readme(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "another-token")
     space = tmp_path / "space"
     assert main(["space", str(NANO), "--out", str(space)]) == 0
+    written = contents(space)
     (space / "gptcore" / "__pycache__").mkdir()
     (space / "gptcore" / "__pycache__" / "chat.pyc").touch()
     assert main(["push", str(space), "me/chat", "--private"]) == 0
     assert hub.created["me/chat"]["type"] == "space"
     assert hub.created["me/chat"]["sdk"] == "gradio"
     assert hub.created["me/chat"]["visibility"] == "private"
-    assert hub.files["me/chat"] == contents(space)
+    assert hub.files["me/chat"] == written
 
 
 def test_a_repository_keeps_no_weights_of_an_earlier_push(hub: Hub, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from export.ship.web import card
 from gptcore.bundle import load_bundle, load_translation_bundle, read_facts, write_facts
 from gptcore.gradio.zero_gpu import declare_gpu_function
 from gptcore.page.facts import EXAMPLES
+from gptcore.system.files import files_in
 
 DEFAULT = ROOT / "models" / "default"
 
@@ -31,10 +32,6 @@ def space(translation_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return out
 
 
-def names(folder: Path) -> set[str]:
-    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("sdk", SDKS)
 def test_a_space_starts_as_the_hub_starts_it_and_answers_its_examples(
@@ -44,25 +41,24 @@ def test_a_space_starts_as_the_hub_starts_it_and_answers_its_examples(
     if sdk == "docker":
         space = tmp_path / "space"
         assert main(["space", str(DEFAULT), "--out", str(space), "--sdk", sdk]) == 0
-    before, port = names(space), str(free_port())
+    before, port = set(files_in(space)), str(free_port())
     with started(space, sys.executable, port) as process:
         client = connected(process, port)
         for example in read_facts(DEFAULT).examples or EXAMPLES:
             assert client.predict(example, temperature=0, api_name="/chat")
         if sdk == "gradio":
             assert client.predict("跑猫红二。", api_name="/translate")
-    assert names(space) == before
+    assert set(files_in(space)) == before
 
 
 def test_it_holds_what_the_page_reads_and_nothing_else(space: Path) -> None:
-    models = {name.removeprefix("models/default/") for name in names(space / "models" / "default")}
-    assert models == {
+    assert set(files_in(space / "models" / "default")) == {
         "gptcore.json", "tokenizer.tiktoken", "onnx/inspect.onnx", "onnx/serving_int8.onnx",
         "onnx/model_quantized.onnx", "onnx/model_int8.onnx", "onnx/untrained.onnx",
     }  # fmt: skip
     assert load_bundle(space / "models" / "default").facts.parity
     assert load_translation_bundle(space / "models" / "translate").source_tokenizer
-    found = names(space)
+    found = set(files_in(space))
     assert {"app.py", "LICENSE"} <= found
     assert {"gptcore/gradio/endpoints.py", "gptcore/engine/generate.py"} <= found
     unwanted = re.compile(r"/nn/|__pycache__|safetensors|^(training|export|tests)/")

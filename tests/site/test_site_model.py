@@ -31,6 +31,7 @@ from gptcore.text.chat_template import (
     render,
     text_opening,
 )
+from gptcore.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.peers
 
@@ -158,15 +159,17 @@ OPEN = """
 """
 
 
+BOTH_WAYS = f"""{OPEN}
+    found = given.texts.map((text) => {{
+        const ids = tokens.encode(text);
+        const decode = tokens.stream();
+        return [ids, [...ids.map((id) => decode(id)), decode()]];
+    }});
+"""
+
+
 def test_texts_become_our_ids_and_come_back(scripts: Path, model: OnnxModel) -> None:
-    code = f"""{OPEN}
-        found = given.texts.map((text) => {{
-            const ids = tokens.encode(text);
-            const decode = tokens.stream();
-            return [ids, [...ids.map((id) => decode(id)), decode()]];
-        }});
-    """
-    found = node(scripts, code, {**facts(model), "texts": TEXTS})
+    found = node(scripts, BOTH_WAYS, {**facts(model), "texts": TEXTS})
     for text, (ids, pieces) in zip(TEXTS, found):
         assert ids == model.tokenizer.encode(text), text
         assert "".join(pieces) == text and "\ufffd" not in "".join(pieces)
@@ -190,15 +193,16 @@ def byte_words(number: int) -> str:
 def test_missing_bytes_are_lost_as_in_python(scripts: Path, incomplete: Path) -> None:
     ours = read_tokenizer(incomplete, N_INCOMPLETE)
     content = json.loads((incomplete / "tokenizer.json").read_text())
-    code = """
-        const { Tokens } = await import("./tokens.mjs");
-        const { Tokenizer } = await import("./vendor/tokenizers.min.mjs");
-        const tokens = new Tokens(Tokenizer, given.content, {}, given.special);
-        found = given.texts.map((text) => tokens.encode(text));
-    """
+    code = f"{OPEN}\nfound = given.texts.map((text) => tokens.encode(text));"
     texts = ["!\x04!", "a\x04ab", " \x04 \n", "\u65f8x", "\U00045678", "1\x041", "~", *TEXTS]
-    found = node(scripts, code, {"content": content, "special": ours.special, "texts": texts})
+    found = node(scripts, code, {**made_elsewhere(content, ours), "texts": texts})
     assert found == list(map(ours.encode, texts))
+
+
+def made_elsewhere(content: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
+    """What OPEN needs of a tokenizer alone."""
+    known = {"tokenizer": content, "special": tokenizer.special}
+    return {**known, "tokenizer_config": {}, "site": {}}
 
 
 @pytest.mark.parametrize("kind", PRE_TOKENIZERS)
@@ -209,16 +213,6 @@ def test_tokenizers_made_elsewhere_give_the_ids_of_python(
     ours = read_tokenizer(trained_elsewhere[kind], N_TRAINED)
     content = json.loads((trained_elsewhere[kind] / "tokenizer.json").read_text())
     content["pre_tokenizer"] = explicit(content["pre_tokenizer"])  # as the export writes it
-    code = """
-        const { Tokens } = await import("./tokens.mjs");
-        const { Tokenizer } = await import("./vendor/tokenizers.min.mjs");
-        const tokens = new Tokens(Tokenizer, given.content, {}, given.special);
-        found = given.texts.map((text) => {
-            const ids = tokens.encode(text);
-            const decode = tokens.stream();
-            return [ids, [...ids.map((id) => decode(id)), decode()].join("")];
-        });
-    """
     texts = [
         "e\u0301 <end>\u0338",
         "end|>!! 12  345 a\n \n",
@@ -226,8 +220,9 @@ def test_tokenizers_made_elsewhere_give_the_ids_of_python(
         *TEXTS,
         *hard_texts(300),
     ]
-    found = node(scripts, code, {"content": content, "special": ours.special, "texts": texts})
-    assert found == [[ids, ours.decode(ids)] for ids in map(ours.encode, texts)]
+    found = node(scripts, BOTH_WAYS, {**made_elsewhere(content, ours), "texts": texts})
+    told = [[ids, "".join(pieces)] for ids, pieces in found]
+    assert told == [[ids, ours.decode(ids)] for ids in map(ours.encode, texts)]
 
 
 def test_conversations_become_our_prompts(scripts: Path, model: OnnxModel) -> None:

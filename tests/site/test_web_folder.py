@@ -12,20 +12,14 @@ from export.__main__ import main
 from gptcore.bundle import read_facts, write_facts
 from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
+from gptcore.system.files import files_in
 
 pytestmark = pytest.mark.peers
 
 
-@pytest.fixture(scope="module")
-def site(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("host") / "site"
-    assert main(["web", str(model_folder), "--out", str(out)]) == 0
-    return out
-
-
 def test_the_folder_is_a_static_space_of_what_the_browser_needs(site: Path) -> None:
     facts = json.loads((site / "site.json").read_text(encoding="utf-8"))
-    found = {p.relative_to(site).as_posix() for p in site.rglob("*") if p.is_file()}
+    found = set(files_in(site))
     assert found == {*facts["files"], "site.json", "files.json"}
     assert not {"models/tiny/model.safetensors", "models/tiny/gptcore.json"} & found
     card = (site / "README.md").read_text(encoding="utf-8")
@@ -44,6 +38,8 @@ def test_a_site_is_replaced_but_nothing_else(
     said = refused(main, "web", model_folder, "--out", out)
     assert f"{card} was edited since this program wrote it: move it elsewhere" in said
     card.unlink()
+    (out / "files.json").unlink()  # as a site of an earlier version
+    assert main(["web", str(model_folder), "--out", str(out)]) == 0 and card.is_file()
     (out / "diary.txt").write_text("mine")
     assert "contains files of yours (diary.txt)" in refused(main, "web", model_folder, "--out", out)
     mine = tmp_path / "mine"

@@ -1,5 +1,6 @@
 """The static site in one file: opened as a file, in a browser without a network."""
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from sites import NO_GPU, check_hosts_forbidden, our_reply, shown, starved, user
 from export.__main__ import main
 from export.ship import single
 from gptcore.model import OnnxModel
+from gptcore.system.files import work_folder
 
 pytestmark = pytest.mark.peers
 
@@ -22,6 +24,7 @@ FORBIDDEN = (
     f" Object.defineProperty(window, name, {REFUSE});"
 )
 Open = Callable[..., Page]
+SEAL_LINE = r' *<meta name="sha256" .*\n'
 
 
 def build(model_folder: Path, out: Path) -> Path:
@@ -130,11 +133,19 @@ def test_a_damaged_file_says_so(chat_file: Path, open_file: Open, tmp_path: Path
 def test_a_page_is_replaced_but_nothing_else(
     model_folder: Path, chat_file: Path, tmp_path: Path, refused: Refused
 ) -> None:
-    out = tmp_path / "chat.html"
-    out.write_bytes(chat_file.read_bytes()[:5000])
+    out, words = tmp_path / "chat.html", ["web", model_folder, "--single-file", "--out"]
+    page = chat_file.read_text(encoding="utf-8")
+    out.write_text(page, encoding="utf-8", newline="\r\n")  # as git changes it on Windows
     assert build(model_folder, out).read_bytes() == chat_file.read_bytes()
     build(shutil.copytree(model_folder, tmp_path / "icon-bot"), out)  # not one of the page's icons
-    words = ["web", model_folder, "--single-file", "--out"]
+    before, (sealed,) = out.read_text(encoding="utf-8"), re.findall(SEAL_LINE, page)
+    for edited in (before.replace("Starting.", "Ada's page."), before[:5000]):
+        out.write_text(edited, encoding="utf-8")
+        assert f"{out} was edited since this program wrote it" in refused(main, *words, out)
+    out.write_text(page[:5000].replace(sealed, ""), encoding="utf-8")  # of an earlier version
+    with work_folder(out):
+        assert "is being written by another process" in refused(main, *words, out)
+    assert build(model_folder, out).read_bytes() == chat_file.read_bytes()
     assert "name a file, such as" in refused(main, *words, tmp_path)
     mine = '<!doctype html><p data-name="mine">'
     (tmp_path / "diary.html").write_text(mine)

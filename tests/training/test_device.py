@@ -16,7 +16,7 @@ import training.evaluation.subject
 import training.state
 import training.step
 from benchmarks.serving.decode import UncachedTorchSession
-from export.formats.inspect_modules import InspectGPT, InspectSeq2Seq
+from export.formats.inspection import InspectGPT, InspectSeq2Seq
 from gptcore.config import PRESETS
 from gptcore.engine.generate import Request
 from gptcore.engine.sampling import Sampling

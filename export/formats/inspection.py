@@ -1,22 +1,28 @@
-"""A wrapper of a model that also returns its attention; exported as onnx/inspect.onnx.
+"""onnx/inspect.onnx, for the page's Inspect: a model that also returns its attention, as a graph.
 
     >>> from gptcore.config import PRESETS
-    >>> from gptcore.nn.gpt import GPT
     >>> seen = InspectGPT(GPT(PRESETS["tiny"]))(torch.tensor([[1, 2, 3]]))
     >>> seen["attention"].shape       # batch, layer, head, query, key
     torch.Size([1, 2, 4, 3, 3])
+    >>> write_inspect(model, Path("models/mine/onnx/inspect.onnx"))          # doctest: +SKIP
 
 The model itself is unchanged: hooks on its `AttentionSoftmax` modules record what goes in and out.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import onnx
 import torch
+from onnx import helper, numpy_helper
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from export.formats.to_onnx import Axes, write_graph
+from gptcore.config import ModelConfig, Seq2SeqConfig
+from gptcore.nn import build_model
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.seq2seq import Seq2Seq
 
@@ -126,3 +132,75 @@ def ungroup(x: Tensor, n_group: int) -> Tensor:
     """Separate the query heads of each group: (B, K, T * G, S) -> (B, K * G, T, S)."""
     B, K, _, S = x.shape
     return x.view(B, K, -1, n_group, S).transpose(2, 3).reshape(B, K * n_group, -1, S)
+
+
+WRAPPERS = {GPT: InspectGPT, Seq2Seq: InspectSeq2Seq}
+
+
+# ------------------------------------------------------------------ the graph
+
+
+def write_inspect(model: GPT | Seq2Seq, path: Path) -> None:
+    """Write the graph, with the outputs that the modules above document."""
+    inputs, outputs = gpt_axes(model) if isinstance(model, GPT) else seq2seq_axes(model.config)
+    sizes = zip(inputs, (3, 5))  # no two axes have the same
+    example = {name: torch.ones(2, size, dtype=torch.long) for name, size in sizes}
+    write_graph(WRAPPERS[type(model)](model), example, inputs, outputs, path)
+
+
+def gpt_axes(model: GPT) -> tuple[Axes, Axes]:
+    config, tokens = model.config, ["batch_size", "sequence_length"]
+    length = tokens[1]
+    layers = ["batch_size", config.n_layer]
+    heads = [*layers, config.n_head, length, length]
+    outputs = {
+        "logits": [*tokens, config.vocab_size],
+        "embeddings": [*tokens, config.n_embd],
+        "positions": [1, length, model.position.table.shape[1]],
+        "scores": heads,
+        "attention": heads,
+        "queries": [*layers, config.n_head, length, config.head_dim],
+        "keys": [*layers, config.n_kv_head, length, config.head_dim],
+        "values": [*layers, config.n_kv_head, length, config.head_dim],
+        "normed": [*layers, 2, length, config.n_embd],
+    }
+    return {"input_ids": tokens}, outputs
+
+
+def seq2seq_axes(config: Seq2SeqConfig) -> tuple[Axes, Axes]:
+    source, target = ["batch_size", "encoder_sequence_length"], ["batch_size", "sequence_length"]
+    heads = [config.n_layer, config.n_head]
+    outputs = {
+        "logits": [*target, config.vocab_size],
+        "encoder_attention": [
+            "batch_size", config.n_encoder_layer, config.n_head, source[1], source[1]
+        ],
+        "decoder_attention": ["batch_size", *heads, target[1], target[1]],
+        "cross_attention": ["batch_size", *heads, target[1], source[1]],
+    }  # fmt: skip
+    return {"input_ids": source, "decoder_input_ids": target}, outputs
+
+
+def write_untrained(config: ModelConfig, inspect: Path, path: Path) -> None:
+    """Write a decoder's graph `inspect` as it was before the training.
+
+    It holds no matrices: each time that it is opened it draws the same ones, with the spread of
+    the configuration's init.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        fresh = InspectGPT(build_model(config))
+    model = onnx.load(inspect)
+    graph, parameters = model.graph, dict(fresh.named_parameters(remove_duplicate=False))
+    for i, tensor in enumerate([t for t in graph.initializer if t.name in parameters]):
+        values, name, shape = parameters[tensor.name].detach(), tensor.name, list(tensor.dims)
+        if len(shape) < 2:
+            tensor.CopyFrom(numpy_helper.from_array(values.numpy(), name))
+            continue
+        scale = float(values.std())
+        graph.initializer.remove(tensor)
+        graph.node.insert(
+            0,
+            helper.make_node("RandomNormal", [], [name], shape=shape, scale=scale, seed=float(i)),
+        )
+    onnx.save(model, path)
