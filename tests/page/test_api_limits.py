@@ -26,7 +26,6 @@ from api_server import (
 )
 from conftest import until
 
-import gptcore.api.connections
 import gptcore.api.protocol
 from gptcore.api.access import GUESSES, LONGEST_BODY, REPLIES, Access, Rate, Refused
 from gptcore.api.forms import ChatForm, TextForm
@@ -195,7 +194,7 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(
 def test_connections_on_which_nothing_is_asked_are_closed(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gptcore.api.connections, "HALF_OPEN", 3)
+    monkeypatch.setattr(gptcore.api.protocol, "HALF_OPEN", 3)
     address = ("127.0.0.1", int(url.rpartition(":")[2]))
     with ExitStack() as stack:
         first = [stack.enter_context(socket.create_connection(address)) for _ in range(3)]
@@ -204,7 +203,7 @@ def test_connections_on_which_nothing_is_asked_are_closed(
         silent = [*first, *later]
         until(lambda: sum(map(is_closed, silent)) == 6)
         assert all(map(is_closed, first)), "the newest are left, among which a visitor may be"
-        monkeypatch.setattr(gptcore.api.connections, "HEADER_SECONDS", 1.0)
+        monkeypatch.setattr(gptcore.api.protocol, "HEADER_SECONDS", 1.0)
         until(lambda: all(map(is_closed, silent)))
     assert requests.get(f"{url}/health", timeout=SECONDS).ok
 
@@ -218,7 +217,7 @@ def test_a_stream_that_nobody_reads_is_given_up(
         wait_until_idle(nano)
         time.sleep(1)
         assert access.open.total() == REPLIES  # all is written, and waits to be read
-        monkeypatch.setattr(gptcore.api.connections, "READ_SECONDS", 1.0)
+        monkeypatch.setattr(gptcore.api.protocol, "READ_SECONDS", 1.0)
         until(lambda: not access.open)
 
 

@@ -18,7 +18,7 @@ import pytest
 from api_server import is_closed
 from conftest import NANO, TINY, until
 
-import gptcore.api.connections
+import gptcore.api.protocol
 import gptcore.gradio.guard.visitors
 from benchmarks.crowds.servers import free_port, running
 from gptcore.api.access import LONGEST_BODY, Refused
@@ -317,8 +317,8 @@ def test_connections_that_send_nothing_are_closed_and_the_server_goes_on(
             connection.sendall(b"GET / HTTP/1.1\r\nHost: local")
         time.sleep(2.5)
         assert asked("GET", "/config").status == 200
-        assert sum(map(is_closed, silent)) >= 100 - gptcore.api.connections.HALF_OPEN
-        monkeypatch.setattr(gptcore.api.connections, "HEADER_SECONDS", 1.0)
+        assert sum(map(is_closed, silent)) >= 100 - gptcore.api.protocol.HALF_OPEN
+        monkeypatch.setattr(gptcore.api.protocol, "HEADER_SECONDS", 1.0)
         time.sleep(2.5)
         assert all(map(is_closed, silent))
 

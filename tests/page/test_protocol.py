@@ -9,7 +9,6 @@ import pytest
 from api_server import SECONDS, is_closed, served
 from conftest import TINY, until
 
-import gptcore.api.connections
 import gptcore.api.protocol
 from gptcore.api.access import Access
 from gptcore.api.protocol import MOST_SMALL
@@ -67,7 +66,7 @@ def test_one_address_has_so_many_connections_and_no_more(
 def test_a_proxy_has_as_many_as_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     """It opens some ahead."""
     monkeypatch.setattr(gptcore.api.protocol, "MOST_OPEN", 5)
-    monkeypatch.setattr(gptcore.api.connections, "HALF_OPEN", 5)
+    monkeypatch.setattr(gptcore.api.protocol, "HALF_OPEN", 5)
     model = load_model(TINY / "model", threads=1, variant="fp32")
     with served(model, Access(behind_proxy=True)) as url, ExitStack() as stack:
         port = int(url.rpartition(":")[2])
