@@ -16,7 +16,6 @@ from gptcore.bundle import default_model
 from gptcore.checks import UserError
 from gptcore.engine.generate import Piece, Reply, Request, chat, chat_request, generate
 from gptcore.engine.onnx_session import open_slots
-from gptcore.engine.replies import Replies
 from gptcore.engine.sampling import Sampling
 from gptcore.engine.scheduler import Engine
 from gptcore.model import OnnxModel, load_model
@@ -52,7 +51,7 @@ def counting(model: OnnxModel, request: pytest.FixtureRequest) -> Counting:
 def engine(counting: Counting) -> Engine:
     """One of few slots."""
     slots = open_slots(counting.inference, counting.config, N_SLOTS)
-    return Engine(slots, counting.tokenizer, Replies())
+    return Engine(slots, counting.tokenizer)
 
 
 def user(text: str) -> dict[str, str]:

@@ -23,6 +23,7 @@ from api_server import (
     served,
     slow_steps,
     wait_until_idle,
+    with_slots,
 )
 from conftest import until
 
@@ -32,9 +33,6 @@ from gptcore.api.forms import ChatForm, TextForm
 from gptcore.api.routes import Api
 from gptcore.api.serve import read_keys
 from gptcore.checks import UserError
-from gptcore.engine.onnx_session import open_slots
-from gptcore.engine.replies import Replies
-from gptcore.engine.scheduler import Engine
 from gptcore.engine.schemas import grammar
 from gptcore.model import OnnxModel
 from gptcore.models import Models
@@ -312,21 +310,12 @@ def test_another_sites_page_cannot_post_what_needs_no_question_before(nano: Onnx
 
 def test_a_crowd_beyond_what_can_wait_is_told_to_come_again(nano: OnnxModel, monkeypatch) -> None:
     monkeypatch.setattr("gptcore.engine.scheduler.MAX_WAITING", 3)
-    nano = small(nano, n_slots=1)
-    with served(nano, Access()) as url:
+    with served(with_slots(nano, 1), Access()) as url:
         body = {"messages": HELLO, "n": 10, "temperature": 2, "max_tokens": 400}
         answer = requests.post(f"{url}/v1/chat/completions", json=body, timeout=SECONDS)
         assert "try again" in error_of(answer, 429) and int(answer.headers["Retry-After"]) > 0
         assert requests.post(f"{url}/v1/chat/completions", json=body | {"n": 2, "max_tokens": 2},
                              timeout=SECONDS).ok  # fmt: skip
-
-
-def small(model: OnnxModel, n_slots: int) -> OnnxModel:
-    """The same model with fewer slots."""
-    copy = OnnxModel(model.bundle, model.inference, 1, model.variant)
-    slots = open_slots(model.inference, model.config, n_slots)
-    copy.engine = Engine(slots, model.tokenizer, Replies())
-    return copy
 
 
 def test_one_address_waits_for_so_many_replies_and_no_more() -> None:
