@@ -132,18 +132,15 @@ def run(options: argparse.Namespace) -> int:
     models, translator, bench = load_page(options, trains(options, host))
     print("starting the page ...", flush=True)
     import_gradio()
-    from gptcore.gradio.build import build_page, launch_options
+    from gptcore.gradio.build import launch_page
     from gptcore.gradio.zero_gpu import declare_gpu_function
 
     declare_gpu_function()
     say_what_runs(models.open[models.names[0]], translator)
     say_where(options, host, f"/?token={login.token}" if login and login.token else "")
-    page = build_page(models, translator, access)
-    page.launch(
-        server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets
-        server_port=options.port,
-        **launch_options(models, page, access, login, translator, bench),
-    )
+    # Gradio also expects an IPv6 address in brackets.
+    place = {"server_name": in_url(host), "server_port": options.port}
+    launch_page(models, translator, bench, access, login, **place)
     return 0
 
 

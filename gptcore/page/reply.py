@@ -39,7 +39,7 @@ ALTERNATIVES = 5  # likeliest tokens told for each token
 SEEDS = 2**31  # drawn seeds are below it
 
 
-def reply_endpoint(models: Models, asker: Callable[[], str] = lambda: "") -> Callable:
+def reply_endpoint(models: Models, asker: Callable[[], str]) -> Callable:
     """Return the function that answers; it raises UserError. `asker` returns who is asking."""
 
     async def reply(

@@ -18,7 +18,7 @@ from benchmarks.crowds.servers import free_port, wait_until_ready
 from gptcore.api.access import GUESSES, Access
 from gptcore.api.login import Login
 from gptcore.checks import UserError
-from gptcore.gradio.build import build_page, launch_options
+from gptcore.gradio.build import launch_page
 from gptcore.gradio.launch import choose_login
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
@@ -37,12 +37,10 @@ def model() -> OnnxModel:
 
 @contextmanager
 def served(model: OnnxModel, login: Login | None, *keys: str) -> Iterator[str]:
-    page = build_page(Models(model))
+    access = Access(keys, ["https://mine.example"], host="0.0.0.0")
+    page = launch_page(Models(model), access=access, login=login, prevent_thread_lock=True)
     try:
-        access = Access(keys, ["https://mine.example"], host="0.0.0.0")
-        options = launch_options(Models(model), page, access, login)
-        _, url, _ = page.launch(prevent_thread_lock=True, **options)
-        yield url
+        yield page.local_url
     finally:
         page.close()
 

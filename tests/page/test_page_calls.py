@@ -15,7 +15,7 @@ import pytest
 from conftest import ROOT, TINY
 
 import gptcore.gradio.guard.visitors
-from gptcore.api.access import Refused
+from gptcore.api.access import Access, Refused
 from gptcore.api.bodies import read_chat
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
@@ -46,7 +46,7 @@ def model() -> OnnxModel:
 
 @pytest.fixture(scope="module")
 def page(model: OnnxModel) -> gr.Blocks:
-    return build_page(Models(model))
+    return build_page(Models(model), None, Access())
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def text_page(model: OnnxModel) -> gr.Blocks:
     """The page of a model that was not trained on conversations."""
     base = copy(model)
     base.bundle = replace(model.bundle, facts=replace(model.bundle.facts, chat=False))
-    return build_page(Models(base))
+    return build_page(Models(base), None, Access())
 
 
 def call(page: gr.Blocks, name: str, data: object) -> None:

@@ -27,9 +27,9 @@ from gptcore.system.network import has_ipv6, listen
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.window.application import LOG, add_to_menu, check_files, open_log
 from gptcore.window.browser import CHOSEN, find_browser
+from gptcore.window.door import Door
 from gptcore.window.home import PORTS, AlreadyOpen, Home
 from gptcore.window.open import open_window
-from gptcore.window.opening import Opening
 from gptcore.window.server import window_app
 from gptcore.window.webview import sound_size
 
@@ -45,7 +45,7 @@ def model() -> OnnxModel:
 
 @pytest.fixture(scope="module")
 def address(model: OnnxModel) -> Iterator[str]:
-    with running(window_app(Models(model))) as found:
+    with running(Door(lambda: window_app(Models(model)), print, "a", Path())) as found:
         yield found
 
 
@@ -243,7 +243,7 @@ def test_a_second_start_brings_the_window_forward_also_while_it_loads(tmp_path: 
     home, shown, loads = Home(tmp_path), [], Event()
     with listening(home) as port:
         pass
-    app = Opening(lambda: loads.wait(20), lambda: shown.append(1), "nano", tmp_path)  # type: ignore
+    app = Door(lambda: loads.wait(20), lambda: shown.append(1), "nano", tmp_path)  # type: ignore
     with running(app, port) as address:
         told = rf"open already: http://localhost:{port} \(nano\)"
         with pytest.raises(AlreadyOpen, match=told):
