@@ -38,12 +38,11 @@ class Inspector:
 
     def __init__(self, bundle: Bundle, untrained: bool = False):
         file = UNTRAINED if untrained else INSPECT
-        path = bundle.untrained if untrained else bundle.inspect
-        if path is None:
+        if file not in bundle.facts.sha256:
             folder = shown(bundle.path)  # strangers may read it, on the page
             raise UserError(f"{folder} has no {file}: python -m export inspect {word(folder)}")
         self.bundle = bundle
-        self.inference = open_inference(path, "cpu", threads=1)
+        self.inference = open_inference(bundle.path / file, "cpu", threads=1)
 
     def run(self, **ids: list[int]) -> dict[str, np.ndarray]:
         """Run the graph on lists of ids and return its outputs by name, without the batch axis."""

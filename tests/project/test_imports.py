@@ -154,7 +154,7 @@ import sys, inspect
 opened, getfile = [], inspect.getfile
 sys.addaudithook(lambda event, about: event == "open" and opened.append(str(about[0])))
 import app
-from gptcore.gradio.quick_import import import_gradio
+from gptcore.gradio.launch import import_gradio
 import_gradio()
 import gptcore.gradio.build
 assert inspect.getfile is getfile
