@@ -96,7 +96,7 @@ def read_begun(tokenizer: Tokenizer, begun: Any) -> list[int]:
         raise UserError("begun must be a list of token ids, or a text")
     special = set(tokenizer.special.values())
     for i in begun:
-        if type(i) is not int or i in special or not (0 <= i < tokenizer.vocab_size):
+        if not tokenizer.is_id(i) or i in special:
             raise UserError(f"begun holds {str(i)[:50]}, not an ordinary token of this model")
     return begun
 

@@ -194,6 +194,10 @@ class Tokenizer:
         """Return the bytes of one id; a special id has none."""
         return self._bytes[token_id]
 
+    def is_id(self, value: object) -> bool:
+        """Return whether a value, which a stranger may have sent, is the id of a token."""
+        return type(value) is int and 0 <= value < self.vocab_size
+
     @cached_property
     def byte_lengths(self) -> np.ndarray:
         """Return how many bytes each id stands for, (vocab_size,); 0 for special ids."""
