@@ -19,7 +19,6 @@ from api_server import (
     HELLO,
     SECONDS,
     error_of,
-    is_closed,
     served,
     slow_steps,
     wait_until_idle,
@@ -187,23 +186,6 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
         connection.sendall(head + b'Content-Length: 100\r\n\r\n{"messages":')
         assert connection.recv(100).startswith(b"HTTP/1.1 408")
-
-
-def test_connections_on_which_nothing_is_asked_are_closed(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gptcore.api.protocol, "HALF_OPEN", 3)
-    address = ("127.0.0.1", int(url.rpartition(":")[2]))
-    with ExitStack() as stack:
-        first = [stack.enter_context(socket.create_connection(address)) for _ in range(3)]
-        time.sleep(2.5)  # a sweep has seen them
-        later = [stack.enter_context(socket.create_connection(address)) for _ in range(6)]
-        silent = [*first, *later]
-        until(lambda: sum(map(is_closed, silent)) == 6)
-        assert all(map(is_closed, first)), "the newest are left, among which a visitor may be"
-        monkeypatch.setattr(gptcore.api.protocol, "HEADER_SECONDS", 1.0)
-        until(lambda: all(map(is_closed, silent)))
-    assert requests.get(f"{url}/health", timeout=SECONDS).ok
 
 
 def test_a_stream_that_nobody_reads_is_given_up(
