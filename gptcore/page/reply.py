@@ -144,7 +144,7 @@ class ReplyEvents:
                 for token_id, likelihood in zip(piece.token_ids, piece.likelihoods)
             ],
             "text": "".join(piece.text for piece in pieces),
-            "finish": "late" if last.finish and progress.is_late else last.finish,
+            "finish": last.finish,
             "n_prompt": last.n_prompt,
             "n_new": last.n_new,
             "first_ms": round(1000 * (progress.first - progress.started)),
