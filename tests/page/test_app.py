@@ -80,8 +80,6 @@ def test_a_job_streams_growing_text(serve: Serve, slow_model: OnnxModel) -> None
         ({"top_p": 2}, "top_p=2"),
         ({"history": [{"role": "robot", "content": "x"}]}, "unknown role 'robot'"),
         ({"history": [{"role": "user", "content": 7}]}, "content must be text"),
-        ({"history": "hello"}, "history must be a list"),
-        ({"history": 5}, "history must be a list"),
         ({"history": [5]}, "history must be a list"),
         ({"history": False}, "history must be a list"),
         ({"message": ""}, "the message is empty"),
