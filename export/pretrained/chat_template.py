@@ -25,6 +25,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gptcore.checks import UserError, shorten
 from gptcore.text.chat_format import ChatFormat
+from gptcore.typed_json import read_as
 
 SHAPES = ("u", "su", "uau", "suau", "uauau")
 ROLES = {"s": "system", "u": "user", "a": "assistant"}
@@ -65,7 +66,7 @@ def read_format(template: str, names: dict[str, str], text: str) -> ChatFormat:
         raise UserError(f"{found['error']}; {REMEDY}")
     if found["changes"]:
         print("its chat_template changes replies that have </think>; here they stay as they are")
-    return ChatFormat.from_dict(found["format"])
+    return read_as(ChatFormat, found["format"], "chat")
 
 
 def answer() -> None:
