@@ -238,19 +238,9 @@ def wait_for_answer(url: str) -> int:
     raise TimeoutError(url)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--port", "99999"], "cannot listen on "),
-        (["--host", "nohost.invalid"], "cannot listen on "),
-        (["--host", "a..b"], "cannot listen on "),
-        # The usual port may be taken, which would be said first.
-        (["--port", "0", "--model", "nowhere"], "no model folder at nowhere"),
-    ],
-    ids=str,
-)
-def test_a_wrong_option_is_refused(refused: Refused, words: list[str], said: str) -> None:
-    assert refused(main, *words).startswith(f"error: {said}")
+@pytest.mark.parametrize("wrong", ["--port=99999", "--host=nohost.invalid", "--host=a..b"])
+def test_an_address_that_cannot_be_is_refused(refused: Refused, wrong: str) -> None:
+    assert refused(main, wrong).startswith("error: cannot listen on ")
 
 
 def test_a_wrong_option_of_the_api_is_told_before_anything_is_loaded(
