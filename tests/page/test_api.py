@@ -442,12 +442,6 @@ def test_fields_that_are_not_known_and_null_are_ignored(post) -> None:
         ({"messages": HELLO, "frequency_penalty": 0.5}, "frequency_penalty (0.5): leave it out"),
         ({"messages": HELLO, "logit_bias": {"50256": -100}}, "logit_bias ({'50256': -100})"),
         ({"messages": HELLO, "tool_choice": "required"}, "tools must be a list"),
-        ({"messages": HELLO, "tool_choice": "required", "tools": [{}]}, "each function of tools"),
-        ({"messages": HELLO, "tool_choice": "any", "tools": TOOLS}, "names no function of tools"),
-        ({"messages": HELLO, "tool_choice": {"function": {"name": "c"}}, "tools": TOOLS}, "'c'"),
-        ({"messages": HELLO, "tool_choice": {"allowed_tools": 5}, "tools": TOOLS}, "names no func"),
-        ({"messages": HELLO, "tool_choice": {"allowed_tools": {"mode": "required", "tools": [
-          {"function": {"name": "c"}}]}}, "tools": TOOLS}, "names no function of tools"),
         ({"messages": HELLO, "modalities": ["text", "audio"]}, "modalities (['text', 'audio'])"),
         ({"messages": HELLO, "stop": [""]}, "stop must be"),
         ({"messages": HELLO, "stop": 5}, "stop must be"),
