@@ -13,7 +13,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from gptcore.model import device_line
+from gptcore.facts import ModelFacts
+from gptcore.model import OnnxModel, device_line
 from gptcore.models import Models
 from gptcore.page.facts import view_facts
 from gptcore.page.inspect import inspect_endpoint
@@ -82,14 +83,14 @@ def page_facts(
     with which the view opens anew. Models exported since the page began are included.
     """
     models.look()
-    known = models.offers  # which another request's look may replace meanwhile
-    by_name = {n: view_facts(o.facts, o.folder) | {"name": n} for n, o in known.items()}
-    formats = {key: n for key, (n, _) in models.formats().items() if n in known}
-    by_name |= {key: by_name[n] | {"name": key} for key, n in formats.items()}
-    for key, facts in by_name.items():
-        facts["line"] = line_of(models, key)
-    first = by_name.get(name or "", by_name[models.names[0]])
-    others = [n for n in known if by_name[n]["chat"] != first["chat"]]
+    names = models.names  # before `offered`: another request's look may add some meanwhile
+    by_name = {
+        key: view_facts(offer.facts, offer.folder)
+        | {"name": key, "line": line_of(offer.facts, models.open.get(key))}
+        for key, (offer, _) in models.offered.items()
+    }
+    first = by_name.get(name or "", by_name[names[0]])
+    others = [n for n in names if by_name[n]["chat"] != first["chat"]]
     return {
         **first,
         "models": [facts for facts in by_name.values() if facts["chat"] == first["chat"]],
@@ -99,9 +100,8 @@ def page_facts(
     }
 
 
-def line_of(models: Models, name: str) -> str:
+def line_of(facts: ModelFacts, opened: OnnxModel | None) -> str:
     """Return a line about a model's size, and what it runs on if it is open."""
-    if opened := models.open.get(name):
+    if opened:
         return device_line(opened)
-    base, _ = models.parts(name)
-    return f"{models.offers[base].facts.parameters:,} parameters · opened by the first reply"
+    return f"{facts.parameters:,} parameters · opened by the first reply"
