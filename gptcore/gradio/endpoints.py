@@ -13,11 +13,11 @@ from starlette.concurrency import iterate_in_threadpool
 from gptcore.api.access import Access
 from gptcore.checks import UserError
 from gptcore.engine.generate import Request, chat_request, completion_request
-from gptcore.engine.inputs import text_of, to_messages, to_settings, usual_sampling
+from gptcore.engine.inputs import text_of, to_messages, to_settings
 from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
 from gptcore.models import Models
-from gptcore.page.facts import default_max_tokens, highest_max_tokens
+from gptcore.page.facts import highest_max_tokens, usual_settings
 from gptcore.page.shell import Ask, view_asks
 from gptcore.page.streaming import stream
 from gptcore.page.translate import BEAMS, translate_lines
@@ -70,19 +70,19 @@ def with_gradio_errors(endpoint: Ask) -> Ask:
 def chat_endpoint(models: Models, asker: Asker) -> Callable:
     """Return the function of the API's /chat; its signature and docstring are the API's."""
     name = models.names[0]
-    default = usual_sampling(models.offers[name].facts)
+    usual = usual_settings(models.offers[name].facts)
 
     async def answer(
         message: str,
         history: list[dict[str, Any]] | None = None,
         system_prompt: str = "",
-        temperature: float = default.temperature,
-        max_tokens: int = default_max_tokens(models.offers[name].facts),
-        top_k: int = default.top_k,
-        top_p: float = default.top_p,
-        min_p: float = default.min_p,
-        repetition_penalty: float = default.repetition_penalty,
-        seed: int = default.seed,
+        temperature: float = usual["temperature"],
+        max_tokens: int = usual["max_tokens"],
+        top_k: int = usual["top_k"],
+        top_p: float = usual["top_p"],
+        min_p: float = usual["min_p"],
+        repetition_penalty: float = usual["repetition_penalty"],
+        seed: int = usual["seed"],
     ) -> AsyncIterator[str]:
         """Answer a message; what arrives is the growing reply.
 
@@ -117,17 +117,17 @@ def chat_endpoint(models: Models, asker: Asker) -> Callable:
 def completion_endpoint(models: Models, asker: Asker) -> Callable:
     """Return the function of the API's /complete."""
     name = models.names[0]
-    default = usual_sampling(models.offers[name].facts)
+    usual = usual_settings(models.offers[name].facts)
 
     async def continue_text(
         text: str,
-        temperature: float = default.temperature,
-        max_tokens: int = default_max_tokens(models.offers[name].facts),
-        top_k: int = default.top_k,
-        top_p: float = default.top_p,
-        min_p: float = default.min_p,
-        repetition_penalty: float = default.repetition_penalty,
-        seed: int = default.seed,
+        temperature: float = usual["temperature"],
+        max_tokens: int = usual["max_tokens"],
+        top_k: int = usual["top_k"],
+        top_p: float = usual["top_p"],
+        min_p: float = usual["min_p"],
+        repetition_penalty: float = usual["repetition_penalty"],
+        seed: int = usual["seed"],
     ) -> AsyncIterator[str]:
         """Continue a text; what arrives is the growing continuation.
 

@@ -58,14 +58,15 @@ def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
 def settings(facts: ModelFacts) -> list[dict[str, Any]]:
     """Return the settings of a reply in the order in which the view shows them."""
     most = highest_max_tokens(facts)
-    default = asdict(usual_sampling(facts)) | {"max_tokens": default_max_tokens(facts)}
+    usual = usual_settings(facts)
     temperature, *others = SETTINGS
     shown = (temperature, Setting("max_tokens", 1, most, (1, most), 1, ""), *others)
-    return [setting._asdict() | {"default": default[setting.name]} for setting in shown]
+    return [setting._asdict() | {"default": usual[setting.name]} for setting in shown]
 
 
-def default_max_tokens(facts: ModelFacts) -> int:
-    return min(256, highest_max_tokens(facts) // 2)
+def usual_settings(facts: ModelFacts) -> dict[str, Any]:
+    """Return the settings of a reply, by name, where nobody has chosen others."""
+    return asdict(usual_sampling(facts)) | {"max_tokens": min(256, highest_max_tokens(facts) // 2)}
 
 
 def highest_max_tokens(facts: ModelFacts) -> int:

@@ -15,7 +15,7 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from gptcore.checks import UserError, shorten
@@ -24,14 +24,13 @@ from gptcore.engine.inputs import (
     check_stops,
     to_messages,
     to_settings,
-    usual_sampling,
     whole_number,
 )
 from gptcore.engine.sampling import Likelihood
 from gptcore.engine.schemas.grammar import compiled
 from gptcore.model import OnnxModel, device_line
 from gptcore.models import Models
-from gptcore.page.facts import default_max_tokens, highest_max_tokens
+from gptcore.page.facts import highest_max_tokens, usual_settings
 from gptcore.page.streaming import Progress, stream
 from gptcore.text.tokenizer import Tokenizer
 
@@ -69,8 +68,7 @@ def read(model: OnnxModel, prompt: Any, settings: Any, begun: Any) -> tuple[Requ
     if not isinstance(settings, dict):
         raise UserError("settings must be an object")
     facts = model.bundle.facts
-    usual = {"max_tokens": default_max_tokens(facts)} | asdict(usual_sampling(facts))
-    values = usual | settings
+    values = usual_settings(facts) | settings
     # It may have been chosen for another model, whose context is larger.
     highest = highest_max_tokens(facts)
     values["max_tokens"] = min(whole_number("max_tokens", values["max_tokens"]), highest)
