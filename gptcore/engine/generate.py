@@ -20,7 +20,7 @@ from gptcore.checks import TooLong, UserError, check_whole
 from gptcore.config import ModelConfig
 from gptcore.engine.sampling import Likelihood, Sampling, likelihoods, sample
 from gptcore.engine.schemas.grammar import Grammar, json_grammar
-from gptcore.text.chat_template import Message, end_of_text, fit_reply, text_opening
+from gptcore.text.chat_template import Message, cut, end_of_text, fit, text_opening
 from gptcore.text.tokenizer import Tokenizer
 
 # How a reply ended: by itself, at max_tokens, with the context full, because it was stopped, or
@@ -79,13 +79,9 @@ class Request:
         if n == 0:
             raise UserError("the prompt is empty: give it at least one token")
         if n >= block_size + (self.slide or is_read_alone):
-            if is_read_alone:
-                raise TooLong(
-                    f"the prompt has {n} tokens; the context holds {block_size}: shorten it"
-                )
+            left = "" if is_read_alone else ", of which at least one must be left for the reply"
             raise TooLong(
-                f"the prompt has {n} tokens; the context holds {block_size}, of which "
-                f"at least one must be left for the reply: shorten it"
+                f"the prompt has {n} tokens; the context holds {block_size}{left}: shorten it"
             )
 
     @property
@@ -300,13 +296,22 @@ def chat_request(
 ) -> Request:
     """Return the request for the reply to a conversation, which may be begun already.
 
+    What is begun uses the room that is reserved for the reply, so a Continue keeps the prompt that
+    the reply began with; more old messages are left out only if not one more token would fit.
     Raises UserError as `chat` does, or if what is begun leaves no room.
     """
     check_max_tokens(max_tokens)
-    size, begun = model.config.block_size, tuple(begun)
-    budget = size - min(max_tokens, size // 4)
-    ids, n_dropped = fit_reply(messages, model.tokenizer, budget, size, len(begun), model.recall)
-    return Request(ids, sampling, max_tokens, n_dropped=n_dropped, begun=begun, is_turn=True)
+    size, tokenizer, recall = model.config.block_size, model.tokenizer, model.recall
+    ids, n_dropped = fit(messages, tokenizer, size - min(max_tokens, size // 4), recall)
+    left = size - len(begun) - 1
+    if len(ids) > left:
+        ids, n_dropped = cut(messages, tokenizer, left, prompt=True, recall=recall)
+    if len(ids) > left:
+        raise TooLong(
+            f"the reply that is begun has {len(begun)} tokens and the prompt {len(ids)}; the "
+            f"context holds {size}, and one must be left: ask for a new reply"
+        )
+    return Request(ids, sampling, max_tokens, n_dropped=n_dropped, begun=tuple(begun), is_turn=True)
 
 
 def complete(
