@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import jinja2
@@ -75,7 +76,7 @@ def answer() -> None:
     template, names, text = json.loads(sys.stdin.buffer.read())
     try:
         form, changes = derive(template, names, text)
-        found = {"format": form.to_dict(), "changes": changes}
+        found = {"format": asdict(form), "changes": changes}
     except MemoryError:
         sys.exit(TOO_MUCH)
     except Exception as error:  # whatever a program of somebody else raises
