@@ -79,9 +79,13 @@ class Request:
         if n == 0:
             raise UserError("the prompt is empty: give it at least one token")
         if n >= block_size + (self.slide or is_read_alone):
-            left = "" if is_read_alone else ", of which at least one must be left for the reply"
+            if is_read_alone:
+                raise TooLong(
+                    f"the prompt has {n} tokens; the context holds {block_size}: shorten it"
+                )
             raise TooLong(
-                f"the prompt has {n} tokens; the context holds {block_size}{left}: shorten it"
+                f"the prompt has {n} tokens; the context holds {block_size}, of which "
+                f"at least one must be left for the reply: shorten it"
             )
 
     @property
