@@ -23,8 +23,7 @@ from gptcore.engine.schemas.grammar import Grammar, json_grammar
 from gptcore.text.chat_template import Message, cut, end_of_text, fit, text_opening
 from gptcore.text.tokenizer import Tokenizer
 
-# How a reply ended: by itself, at max_tokens, with the context full, because it was stopped, or
-# because it took longer than a reply may.
+# How a reply ended: by itself, at max_tokens, with the context full, stopped, or out of time.
 Finish = Literal["end", "length", "context", "stopped", "late"]
 SCORED_TOGETHER = 16  # tokens whose probabilities are computed at once: their logits fit a cache
 
