@@ -93,16 +93,6 @@ class Bundle:
         return {name: self.path / file for name, file in has_both.items()}
 
     @property
-    def inspect(self) -> Path | None:
-        """The path of the graph that also returns attention, or None if the folder has none."""
-        return self.path / INSPECT if INSPECT in self.facts.sha256 else None
-
-    @property
-    def untrained(self) -> Path | None:
-        """The path of the same graph before training, or None if the folder has none."""
-        return self.path / UNTRAINED if UNTRAINED in self.facts.sha256 else None
-
-    @property
     def is_chat(self) -> bool:
         """Whether the model was trained on conversations; other models only continue text."""
         return self.facts.chat

@@ -38,12 +38,11 @@ class Inspector:
 
     def __init__(self, bundle: Bundle, untrained: bool = False):
         file = UNTRAINED if untrained else INSPECT
-        path = bundle.untrained if untrained else bundle.inspect
-        if path is None:
+        if file not in bundle.facts.sha256:
             folder = shown(bundle.path)  # strangers may read it, on the page
             raise UserError(f"{folder} has no {file}: python -m export inspect {word(folder)}")
         self.bundle = bundle
-        self.inference = open_inference(path, "cpu", threads=1)
+        self.inference = open_inference(bundle.path / file, "cpu", threads=1)
 
     def run(self, **ids: list[int]) -> dict[str, np.ndarray]:
         """Run the graph on lists of ids and return its outputs by name, without the batch axis."""
@@ -58,11 +57,12 @@ class Inspection:
 
     tokens: list[str]
     token_ids: list[int]
+    following: list[list[tuple[int, str, float]]]  # after each token: id, name, log probability
+    # The graph's outputs, by its names for them.
     embeddings: np.ndarray  # (T, C)
     positions: np.ndarray  # (T, width of the position table)
     scores: np.ndarray  # (L, H, T, T), before the causal mask
     attention: np.ndarray  # (L, H, T, T), rows sum to 1
-    following: list[list[tuple[int, str, float]]]  # after each token: id, name, log probability
     queries: np.ndarray  # (L, H, T, D)
     keys: np.ndarray  # (L, K, T, D)
     values: np.ndarray  # (L, K, T, D)
@@ -78,19 +78,12 @@ def inspect_ids(inspector: Inspector, ids: list[int], n_next: int) -> Inspection
     tokenizer, limit = inspector.bundle.tokenizer, most_tokens(inspector.bundle)
     check_count(ids, limit)
     seen = inspector.run(input_ids=ids)
-    following = likelihoods([0] * len(ids), seen["logits"].astype(np.float64), n_next)
+    following = likelihoods([0] * len(ids), seen.pop("logits").astype(np.float64), n_next)
     return Inspection(
         tokens=[tokenizer.name(i) for i in ids],
         token_ids=ids,
         following=[[(i, tokenizer.name(i), p) for i, p in one.top] for one in following],
-        embeddings=seen["embeddings"],
-        positions=seen["positions"],
-        scores=seen["scores"],
-        attention=seen["attention"],
-        queries=seen["queries"],
-        keys=seen["keys"],
-        values=seen["values"],
-        normed=seen["normed"],
+        **seen,
     )
 
 

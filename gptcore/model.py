@@ -23,7 +23,6 @@ from gptcore.engine.onnx_session import (
     open_inference,
     open_slots,
 )
-from gptcore.engine.replies import Replies
 from gptcore.engine.scheduler import Engine
 from gptcore.feeds import cache_shapes
 from gptcore.system.cores import fastest, median_seconds, n_cores, thread_counts
@@ -47,10 +46,9 @@ class OnnxModel:
         self.inference, self.threads = inference, threads
         self.variant, self.file_name = variant, Path(VARIANTS[variant]).name
         self.provider = inference.get_providers()[0]  # in use; perhaps not the requested one
-        self.replies = Replies()
         n_slots = cache_bytes(self.config) // slot_bytes(self.config)
         slots = open_slots(inference, self.config, n_slots)
-        self.engine = Engine(slots, self.tokenizer, self.replies)
+        self.engine = Engine(slots, self.tokenizer)
         # Of its weights and of its full cache.
         self.n_bytes = graph_bytes(bundle.path / VARIANTS[variant]) + cache_bytes(self.config)
 
@@ -60,7 +58,7 @@ class OnnxModel:
 
     def recall(self, before: list[int], text: str) -> list[int] | None:
         """Return the ids that a reply was generated as, given the ids before it; None: unknown."""
-        return self.replies.recall(before, text)
+        return self.engine.replies.recall(before, text)
 
     def session(self) -> OnnxSession:
         """Return a session of its own, beside the engine."""

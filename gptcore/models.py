@@ -137,7 +137,7 @@ class Models:
     def unused_name(self, folder: Path, facts: ModelFacts) -> str:
         numbered = (f"{folder.name}-{number}" for number in count(2))
         wanted = chain((facts.name, folder.name), numbered)
-        return next(name for name in wanted if name not in (*self.offers, *self.formats()))
+        return next(name for name in wanted if name not in self.offered)
 
     @property
     def names(self) -> list[str]:
@@ -152,12 +152,15 @@ class Models:
         """
         if name is None:
             return self.names[0]
-        if isinstance(name, str) and name not in (*self.offers, *self.formats()):
+        offered = self.offered
+        if isinstance(name, str) and name not in offered:
             by_folder = {o.folder.name: own for own, o in reversed(self.offers.items())}
             base, at, variant = name.rpartition("@")
             name = by_folder.get(name) or by_folder.get(base, base) + at + variant
-        self.parts(name)
-        return str(name)
+        if not (isinstance(name, str) and name in offered):
+            here = ", ".join(map(repr, self.names))
+            raise NotHere(f"the model {brief(name)} is not here, only {here}")
+        return name
 
     async def find(self, name: object) -> str:
         """Return what `check` does, after a look for a model that was exported lately."""
@@ -167,29 +170,29 @@ class Models:
             await asyncio.to_thread(self.look)
             return self.check(name)
 
-    def parts(self, name: object) -> tuple[str, str | None]:
-        """Return the model that a name means, and the format that is asked for; raises NotHere."""
-        if isinstance(name, str) and name in self.offers:
-            return name, self.variant if name == self.names[0] else None
-        if isinstance(name, str) and name in (formats := self.formats()):
-            return formats[name]
-        here = ", ".join(map(repr, self.names))
-        raise NotHere(f"the model {brief(name)} is not here, only {here}")
+    @property
+    def offered(self) -> dict[str, tuple[Offer, str | None]]:
+        """What may be asked for, by name: a model, and its format; None: the fastest.
 
-    def formats(self) -> dict[str, tuple[str, str]]:
-        """Return the names with a format, NAME@FORMAT, of models that have several."""
-        found: dict[str, tuple[str, str]] = {}
-        for name, offer in self.offers.items():
+        First come the models' own names, then NAME@FORMAT of those that have several formats.
+        """
+        offers = self.offers
+        found: dict[str, tuple[Offer, str | None]] = {n: (o, None) for n, o in offers.items()}
+        first = next(iter(offers))
+        found[first] = offers[first], self.variant
+        for name, offer in offers.items():
             variants = [v for v, file in VARIANTS.items() if file in offer.facts.sha256]
-            if len(variants) > 1:
-                found |= {f"{name}@{variant}": (name, variant) for variant in variants}
-        # A model whose own name looks like that takes precedence.
-        return {key: parts for key, parts in found.items() if key not in self.offers}
+            for variant in variants if len(variants) > 1 else []:
+                found.setdefault(f"{name}@{variant}", (offer, variant))
+        return found
+
+    def asked(self, name: str) -> tuple[Offer, str | None]:
+        """Return the model that a name means, and its format; raises NotHere."""
+        return self.offered[self.check(name)]
 
     async def get(self, name: str) -> OnnxModel:
         """Return a model, which may have to be opened; raises Busy or NotOpened."""
-        base, _ = self.parts(name)
-        offer, model = self.offers[base], self.open.get(name)
+        (offer, _), model = self.asked(name), self.open.get(name)
         # If the folder is gone, the open model keeps answering.
         version = version_of(offer.folder)
         is_old = version not in (None, offer.version)
@@ -204,20 +207,18 @@ class Models:
 
     def is_newest(self, name: str, model: OnnxModel) -> bool:
         """Return whether no later export of a model can be opened."""
-        base, _ = self.parts(name)
-        return self.offers[base].facts in (model.bundle.facts, self.failed.get(name))
+        return self.asked(name)[0].facts in (model.bundle.facts, self.failed.get(name))
 
     # ---------------------------------------------------------- in the loader's thread
 
     def open_model(self, name: str) -> OnnxModel:
-        base, variant = self.parts(name)
         try:
             with without_paths(name):
-                self.add(self.offers[base].folder)
+                self.add(self.asked(name)[0].folder)
         except NotOpened:
             if name not in self.open:
                 raise
-        folder, facts, _ = self.offers[base]
+        (folder, facts, _), variant = self.asked(name)
         if name in self.open and self.is_newest(name, self.open[name]):
             return self.open[name]
         needed = needed_bytes(folder, facts, variant)

@@ -30,8 +30,8 @@ def filled(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def read_as(wanted: Any, value: Any, where: str) -> Any:
     """Convert `value`, read from JSON, to the type `wanted`: the inverse of as_json.
 
-    `wanted` is a scalar type, a Literal, a dataclass, or `X | None`, `tuple[X, ...]` or
-    `dict[str, X]` of these. A missing key gets its default. Raises UserError naming `where` (a
+    `wanted` is a scalar type, a Literal, a dataclass, or `X | None`, `tuple[X, ...]`, `tuple[X, X]`
+    or `dict[str, X]` of these. A missing key gets its default. Raises UserError naming `where` (a
     file), the key and the value if a key is unknown or missing, or a value has another type.
     """
     if isinstance(wanted, type) and dataclasses.is_dataclass(wanted):
@@ -43,6 +43,8 @@ def read_as(wanted: Any, value: Any, where: str) -> Any:
     if get_origin(wanted) is UnionType and NoneType in kinds:
         return None if value is None else read_as(kinds[0], value, where)
     if get_origin(wanted) is tuple and isinstance(value, list):
+        if Ellipsis not in kinds and len(value) != len(kinds):
+            raise UserError(f"{where}={brief(value)} has not {len(kinds)} items")
         return tuple(read_as(kinds[0], item, f"{where}, item {i}") for i, item in enumerate(value))
     if get_origin(wanted) is dict and isinstance(value, dict):
         return {k: read_as(kinds[1], item, f"{where}: {shorten(k)}") for k, item in value.items()}

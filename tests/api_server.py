@@ -14,8 +14,10 @@ import requests
 from conftest import until
 
 from gptcore.api.access import Access
+from gptcore.api.protocol import Config, Server
 from gptcore.api.routes import Api
-from gptcore.api.serve import new_server
+from gptcore.engine.onnx_session import open_slots
+from gptcore.engine.scheduler import Engine
 from gptcore.engine.slots import Slots
 from gptcore.model import OnnxModel
 from gptcore.models import Models
@@ -41,7 +43,7 @@ def running(app: object, port: int = 0, behind_proxy: bool = False) -> Iterator[
         # A named port may have connections of a server that has just ended.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
-        server = new_server(app, "127.0.0.1", port, behind_proxy)
+        server = Server(Config(app, behind_proxy=behind_proxy))
         sockets = {"sockets": [listening]}
         thread = threading.Thread(target=server.run, kwargs=sockets, daemon=True)
         thread.start()
@@ -53,6 +55,13 @@ def running(app: object, port: int = 0, behind_proxy: bool = False) -> Iterator[
             server.should_exit = True
             thread.join(SECONDS)
             assert not thread.is_alive()
+
+
+def with_slots(model: OnnxModel, n: int) -> OnnxModel:
+    """The same model with so many slots."""
+    copy = OnnxModel(model.bundle, model.inference, 1, model.variant)
+    copy.engine = Engine(open_slots(model.inference, model.config, n), model.tokenizer)
+    return copy
 
 
 def slow_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -99,7 +99,7 @@ def started(script: str, folder: Path) -> subprocess.Popen[bytes]:
 @pytest.fixture(scope="module")
 def serve() -> Iterator[Callable[..., str]]:
     """Serves the page of a model, and of a translator and Train if given; the address."""
-    from gptcore.gradio.build import build_page, launch_options
+    from gptcore.gradio.build import launch_page
     from gptcore.page.train.workbench import Workbench
 
     pages = []
@@ -111,11 +111,8 @@ def serve() -> Iterator[Callable[..., str]]:
         access: "Access | None" = None,
     ) -> str:
         models = model if isinstance(model, Models) else Models(model)
-        page = build_page(models, translator, access)
-        pages.append(page)
-        options = launch_options(models, page, access, translator=translator, bench=bench)
-        _, url, _ = page.launch(prevent_thread_lock=True, **options)
-        return url
+        pages.append(launch_page(models, translator, bench, access, prevent_thread_lock=True))
+        return pages[-1].local_url
 
     yield start
     for page in pages:

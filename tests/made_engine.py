@@ -14,7 +14,6 @@ from conftest import until
 
 from gptcore.config import ModelConfig
 from gptcore.engine.generate import Piece, Reply, Request, generate
-from gptcore.engine.replies import Replies
 from gptcore.engine.sampling import Sampling
 from gptcore.engine.scheduler import Engine
 from gptcore.engine.slots import Slots
@@ -122,7 +121,7 @@ class Reader:
 
 def new_engine(n_slots: int, seconds: float = 0.0) -> tuple[Engine, Made]:
     cache = Made(n_slots, seconds)
-    return Engine(Slots(cache, CONFIG), BYTES, Replies()), cache
+    return Engine(Slots(cache, CONFIG), BYTES), cache
 
 
 def ask(engine: Engine, *requests: Request) -> list[Reader]:

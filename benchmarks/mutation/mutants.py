@@ -38,7 +38,7 @@ TESTS = {
     "gptcore/engine/sampling.py": "engine/test_sampling",
     "gptcore/text/chat_template.py": "text/test_chat runtime/test_conversation data/test_learned",
     "gptcore/engine/generate.py": (
-        "engine/test_replies runtime/test_conversation engine/test_generate page/test_api"
+        "engine/test_generate runtime/test_conversation engine/test_engine page/test_api"
     ),
     "gptcore/engine/scheduler.py": "engine/test_engine engine/test_conversations",
     "gptcore/engine/rows.py": "engine/test_engine engine/test_conversations",

@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import jinja2
@@ -25,6 +26,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gptcore.checks import UserError, shorten
 from gptcore.text.chat_format import ChatFormat
+from gptcore.typed_json import read_as
 
 SHAPES = ("u", "su", "uau", "suau", "uauau")
 ROLES = {"s": "system", "u": "user", "a": "assistant"}
@@ -65,7 +67,7 @@ def read_format(template: str, names: dict[str, str], text: str) -> ChatFormat:
         raise UserError(f"{found['error']}; {REMEDY}")
     if found["changes"]:
         print("its chat_template changes replies that have </think>; here they stay as they are")
-    return ChatFormat.from_dict(found["format"])
+    return read_as(ChatFormat, found["format"], "chat")
 
 
 def answer() -> None:
@@ -74,7 +76,7 @@ def answer() -> None:
     template, names, text = json.loads(sys.stdin.buffer.read())
     try:
         form, changes = derive(template, names, text)
-        found = {"format": form.to_dict(), "changes": changes}
+        found = {"format": asdict(form), "changes": changes}
     except MemoryError:
         sys.exit(TOO_MUCH)
     except Exception as error:  # whatever a program of somebody else raises

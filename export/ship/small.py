@@ -57,8 +57,8 @@ def ship(source: Path, out: Path, scores: Scores | None) -> None:
     graphs = [SERVING[name] for name in kept if name in bundle.serving]
     with new_folder(out) as folder:
         copy_files(bundle.path, folder, [*names, *graphs, *(VARIANTS[name] for name in kept)])
-        if bundle.inspect:
-            save_quantized(bundle.inspect, folder / INSPECT, INSPECT_FORMAT)
+        if INSPECT in bundle.facts.sha256:
+            save_quantized(bundle.path / INSPECT, folder / INSPECT, INSPECT_FORMAT)
         name_file(folder / "genai_config.json", VARIANTS[kept[0]])
         tell_transformers_js(folder, kept)
         write_card(folder / "README.md", facts, read_hub(source))

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ def site_facts(bundle: Bundle, model: str, folder: Path) -> dict[str, Any]:
         "parameters": bundle.facts.parameters,
         "n_layer": bundle.config.n_layer,
         "special_tokens": bundle.tokenizer.special,
-        "chat_format": bundle.tokenizer.chat.to_dict(),
+        "chat_format": asdict(bundle.tokenizer.chat),
         "max_token_bytes": bundle.tokenizer.max_token_bytes,
         "model": model,
         "files": {name: path.stat().st_size for name, path in files.items()},

@@ -17,6 +17,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
 
 from gptcore.system.network import is_loopback
 
@@ -43,6 +44,10 @@ class Refused(Exception):
     def __init__(self, status: int, reason: str, code: str | None = None):
         super().__init__(reason)
         self.status, self.code = status, code
+
+    def answer(self, headers: dict[str, str] | None = None) -> Response:
+        """Return the answer of a page; the API's has OpenAI's form."""
+        return JSONResponse({"detail": str(self)}, self.status, headers)
 
 
 class Access:

@@ -127,11 +127,13 @@ def read_chat(body: Any, model: OnnxModel) -> ParsedCall:
     n_top = read_count(body, "top_logprobs", MOST_TOP) or 0
     if n_top and not wants_top:
         raise UserError(f"top_logprobs={n_top} needs logprobs=true")
-    messages = {f"message {i}": m for i, m in enumerate(read_list(body, "messages"))}
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise UserError("messages must be a list that is not empty")
     schema = read_format("response_format", body.get("response_format"))
-    return chat_call(
-        model, given, stops, messages, demanded(body), schema, n_top if wants_top else None
-    )
+    named = {f"message {i}": message for i, message in enumerate(messages)}
+    wanted_top = n_top if wants_top else None
+    return chat_call(model, given, stops, named, demanded(body), schema, wanted_top)
 
 
 def chat_call(
@@ -223,13 +225,6 @@ def read_format(name: str, wanted: Any) -> Any:
     return given["schema"]
 
 
-def read_list(body: dict[str, Any], name: str) -> list:
-    value = body.get(name)
-    if not isinstance(value, list) or not value:
-        raise UserError(f"{name} must be a list that is not empty")
-    return value
-
-
 def read_message(
     where: str, message: Any, names: dict[str, str], is_chosen: bool = False
 ) -> Message:
@@ -296,7 +291,7 @@ def read_prompt(prompt: Any, model: OnnxModel) -> list[int]:
     if not isinstance(prompt, list) or not prompt:
         raise UserError("prompt must be a text, a list of token ids, or a list of either")
     for i in prompt:
-        if isinstance(i, bool) or not isinstance(i, int) or not (0 <= i < tokenizer.vocab_size):
+        if not tokenizer.is_id(i):
             last = tokenizer.vocab_size - 1
             raise UserError(f"prompt: {brief(i)} is no token id from 0 to {last}")
     return prompt

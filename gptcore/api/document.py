@@ -6,7 +6,6 @@
 
 import typing
 from collections.abc import Sequence
-from dataclasses import fields
 from types import NoneType
 from typing import Any
 
@@ -20,148 +19,108 @@ from gptcore.text.chat_template import ROLES
 Schema = dict[str, Any]
 
 NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", NoneType: "null"}
+
+
+def an_object(required: str, **properties: Schema) -> Schema:
+    """Return the schema of an object; `required` are names of properties, with spaces."""
+    return {"type": "object", "properties": properties, "required": required.split()}
+
+
+def a_list(of: Schema, **more: Any) -> Schema:
+    return {"type": "array", "items": of, **more}
+
+
+def nullable(schema: Schema) -> Schema:
+    return schema | {"type": [schema["type"], "null"]}
+
+
 TEXT: Schema = {"type": "string"}
-IDS: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+IDS = a_list({"type": "integer", "minimum": 0}, minItems=1)
 PART: Schema = {
     "type": "object",
     "properties": {"text": TEXT, "refusal": TEXT},
     "anyOf": [{"required": ["text"]}, {"required": ["refusal"]}],
 }
 ROLE: Schema = {"enum": [*ROLES, *OTHER_ROLES]}
-CONTENT: Schema = {"anyOf": [TEXT, {"type": "array", "items": PART}]}
-ARGUMENTS: Schema = {
-    "type": "object",
-    "properties": {"arguments": {"type": ["string", "object"]}},
-    "required": ["arguments"],
-}
-CALL: Schema = {"type": "object", "properties": {"function": ARGUMENTS}, "required": ["function"]}
-CALLS: Schema = {"type": "array", "items": CALL}
-MESSAGE: Schema = {
-    "anyOf": [
-        {
-            "type": "object",
-            "properties": {"role": ROLE, "content": CONTENT},
-            "required": ["role", "content"],
-        },
-        {
-            "type": "object",
-            "properties": {
-                "role": {"const": "assistant"},
-                "content": {"type": "null"},
-                "tool_calls": CALLS,
-                "refusal": {"type": ["string", "null"]},
-            },
-            "required": ["role"],
-        },
-    ],
-}
-NEEDED: Schema = {"type": "string", "minLength": 1}
-STOPS: Schema = {"type": "array", "items": NEEDED, "maxItems": MOST_STOPS}
+CONTENT: Schema = {"anyOf": [TEXT, a_list(PART)]}
+CALL = an_object(
+    "function", function=an_object("arguments", arguments={"type": ["string", "object"]})
+)
+SAID = an_object("role content", role=ROLE, content=CONTENT)
+CALLED = an_object(
+    "role",
+    role={"const": "assistant"},
+    content={"type": "null"},
+    tool_calls=a_list(CALL),
+    refusal=nullable(TEXT),
+)
+STOPS = a_list({"type": "string", "minLength": 1}, maxItems=MOST_STOPS)
 STOP: Schema = {"anyOf": [TEXT, STOPS, {"type": "null"}]}
 TOP: Schema = {"type": ["integer", "null"], "minimum": 0, "maximum": MOST_TOP}
-FORMAT: Schema = {
-    "type": ["object", "null"],
-    "description": "what the reply must be: JSON, or JSON of a schema",
-    "properties": {
-        "type": {"enum": [*FORMATS]},
-        "json_schema": {
-            "type": "object",
-            "properties": {"name": TEXT, "schema": {"type": "object"}},
-            "required": ["schema"],
-        },
-    },
-    "required": ["type"],
-}
-FUNCTION: Schema = {
-    "type": "object",
-    "properties": {"name": TEXT, "parameters": {"type": ["object", "null"]}},
-    "required": ["name"],
-}
-NAMED: Schema = {"type": "object", "properties": {"name": TEXT}, "required": ["name"]}
-TOOL: Schema = {"type": "object", "properties": {"function": FUNCTION}, "required": ["function"]}
-ALLOWED: Schema = {
-    "type": "object",
-    "properties": {
-        "mode": {"enum": ["auto", "required"]},
-        "tools": {"type": "array", "items": TOOL, "minItems": 1},
-    },
-    "required": ["mode", "tools"],
-}
-DEMANDED: Schema = {
-    "description": "with a function's name, or required: the reply calls one",
-    "anyOf": [
-        {"enum": ["auto", "none", "required", None]},
-        {"type": "object", "properties": {"function": NAMED}, "required": ["function"]},
-        {"type": "object", "properties": {"allowed_tools": ALLOWED}, "required": ["allowed_tools"]},
-    ],
-}
+OBJECT: Schema = {"type": "object"}
+BOUND = {"description": "what the reply must be: JSON, or JSON of a schema"}
+TYPE: Schema = {"enum": [*FORMATS]}
+FORM = an_object("schema", name=TEXT, schema=OBJECT)
+FORMAT = nullable(an_object("type", type=TYPE, json_schema=FORM)) | BOUND
+FUNCTION = an_object("name", name=TEXT, parameters=nullable(OBJECT))
+NAMED = an_object("name", name=TEXT)
+TOOL = an_object("function", function=FUNCTION)
+MODE: Schema = {"enum": ["auto", "required"]}
+CHOICES: Schema = {"enum": ["auto", "none", "required", None]}
+ALLOWED = an_object("mode tools", mode=MODE, tools=a_list(TOOL, minItems=1))
 CHAT: Schema = {
-    "messages": {"type": "array", "items": MESSAGE, "minItems": 1},
+    "messages": a_list({"anyOf": [SAID, CALLED]}, minItems=1),
     "logprobs": {"type": ["boolean", "null"]},
     "top_logprobs": TOP,
     "response_format": FORMAT,
-    "tools": {"type": ["array", "null"], "items": TOOL},
-    "tool_choice": DEMANDED,
+    "tools": nullable(a_list(TOOL)),
+    "tool_choice": {
+        "description": "with a function's name, or required: the reply calls one",
+        "anyOf": [
+            CHOICES,
+            an_object("function", function=NAMED),
+            an_object("allowed_tools", allowed_tools=ALLOWED),
+        ],
+    },
 }
 ITEM: Schema = {
     "anyOf": [
-        {
-            "type": "object",
-            "properties": {"type": {"const": "message"}, "role": ROLE, "content": CONTENT},
-            "required": ["role", "content"],
-        },
-        {
-            "type": "object",
-            "properties": {
-                "type": {"const": "function_call"},
-                "call_id": TEXT,
-                "name": TEXT,
-                "arguments": TEXT,
-            },
-            "required": ["type", "name", "arguments"],
-        },
-        {
-            "type": "object",
-            "properties": {
-                "type": {"const": "function_call_output"},
-                "call_id": TEXT,
-                "output": CONTENT,
-            },
-            "required": ["type", "output"],
-        },
+        an_object("role content", type={"const": "message"}, role=ROLE, content=CONTENT),
+        an_object(
+            "type name arguments",
+            type={"const": "function_call"},
+            call_id=TEXT,
+            name=TEXT,
+            arguments=TEXT,
+        ),
+        an_object(
+            "type output", type={"const": "function_call_output"}, call_id=TEXT, output=CONTENT
+        ),
     ]
 }
-TEXT_FORMAT: Schema = {
-    "type": ["object", "null"],
-    "description": "what the reply must be: JSON, or JSON of a schema",
-    "properties": {"type": {"enum": [*FORMATS]}, "schema": {"type": "object"}},
-    "required": ["type"],
-}
+TEXT_FORMAT = nullable(an_object("type", type=TYPE, schema=OBJECT)) | BOUND
 FLAT_TOOL: Schema = {"anyOf": [FUNCTION, {"type": "object", "required": ["type"]}]}
-FLAT_ALLOWED: Schema = {
-    "type": "object",
-    "properties": {
-        "type": {"const": "allowed_tools"},
-        "mode": ALLOWED["properties"]["mode"],
-        "tools": {"type": "array", "items": FLAT_TOOL, "minItems": 1},
-    },
-    "required": ["type", "mode", "tools"],
-}
+FLAT_ALLOWED = an_object(
+    "type mode tools",
+    type={"const": "allowed_tools"},
+    mode=MODE,
+    tools=a_list(FLAT_TOOL, minItems=1),
+)
 RESPONSE: Schema = {
-    "input": {"anyOf": [TEXT, {"type": "array", "items": ITEM, "minItems": 1}]},
-    "instructions": {"type": ["string", "null"]},
-    "include": {"type": ["array", "null"], "items": TEXT},
-    "metadata": {"type": ["object", "null"], "additionalProperties": TEXT},
+    "input": {"anyOf": [TEXT, a_list(ITEM, minItems=1)]},
+    "instructions": nullable(TEXT),
+    "include": nullable(a_list(TEXT)),
+    "metadata": nullable(OBJECT) | {"additionalProperties": TEXT},
     "top_logprobs": TOP,
-    "text": {"type": ["object", "null"], "properties": {"format": TEXT_FORMAT}},
-    "tools": {"type": ["array", "null"], "items": FLAT_TOOL},
+    "text": nullable(OBJECT) | {"properties": {"format": TEXT_FORMAT}},
+    "tools": nullable(a_list(FLAT_TOOL)),
     "tool_choice": {
         "description": "with a function's name, or required: the response is its call",
-        "anyOf": [{"enum": ["auto", "none", "required", None]}, NAMED, FLAT_ALLOWED],
+        "anyOf": [CHOICES, NAMED, FLAT_ALLOWED],
     },
 }
 COMPLETION: Schema = {
-    "prompt": {"anyOf": [TEXT, IDS, {"type": "array", "items": {"anyOf": [TEXT, IDS]}}]},
+    "prompt": {"anyOf": [TEXT, IDS, a_list({"anyOf": [TEXT, IDS]})]},
     "echo": {"type": ["boolean", "null"]},
     "logprobs": TOP,
 }
@@ -180,17 +139,14 @@ REFUSALS = {
 
 def openapi(names: Sequence[str]) -> Schema:
     """Return the document of a server of the models of these names."""
+    reply = "the reply to a conversation"
     return {
         "openapi": "3.1.0",
         "info": {"title": "OpenAI's protocol, by gptcore", "version": __version__},
         "paths": {
             "/v1/models": {"get": operation("the models' names")},
-            "/v1/chat/completions": {
-                "post": operation("the reply to a conversation", body(names, CHAT, "messages"))
-            },
-            "/v1/responses": {
-                "post": operation("the reply to a conversation", body(names, RESPONSE, "input"))
-            },
+            "/v1/chat/completions": {"post": operation(reply, body(names, CHAT, "messages"))},
+            "/v1/responses": {"post": operation(reply, body(names, RESPONSE, "input"))},
             "/v1/completions": {
                 "post": operation("the continuation of a prompt", body(names, COMPLETION, "prompt"))
             },
@@ -212,15 +168,9 @@ def operation(summary: str, content: Schema | None = None) -> Schema:
 
 def body(names: Sequence[str], own: Schema, required: str) -> Schema:
     """Return the schema of a call's JSON: its own fields, and those that endpoints share."""
-    types = typing.get_type_hints(Fields)
-    shared = {f.name: shared_field(f.name, types[f.name]) for f in fields(Fields)}
-    return {
-        "schema": {
-            "type": "object",
-            "properties": {"model": {"enum": [*names, None]}, "stop": STOP} | shared | own,
-            "required": [required],
-        }
-    }
+    shared = {n: shared_field(n, kind) for n, kind in typing.get_type_hints(Fields).items()}
+    model: Schema = {"enum": [*names, None]}
+    return {"schema": an_object(required, **{"model": model, "stop": STOP} | shared | own)}
 
 
 def shared_field(name: str, kind: Any) -> Schema:

@@ -25,9 +25,10 @@ from gptcore.text.tokenizer import StreamDecoder, Tokenizer
 FINISH_REASON: dict[Finish | None, str | None] = {
     None: None,
     "end": "stop",
-    "stopped": "length",  # by the limit of time; a client that went away does not read it
     "length": "length",
     "context": "length",
+    "late": "length",
+    "stopped": "length",  # which nobody reads: the client went away
 }
 
 

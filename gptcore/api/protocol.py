@@ -4,8 +4,9 @@
 """
 
 import asyncio
-import logging
 import socket
+import time
+from collections import Counter
 from typing import Any
 
 import h11
@@ -21,6 +22,9 @@ MOST_SMALL = 1024  # per body: h11 takes 8 µs for each, and nobody is answered 
 # seconds; with 128, some of a crowd of 500 that came at once were lost.
 BACKLOG = 256
 MOST_OPEN = 1000  # connections of one address; a process may have 4,096
+HALF_OPEN = 32  # connections of one address on which no request is complete
+HEADER_SECONDS = 20.0  # for a request's headers to arrive
+READ_SECONDS = 300.0  # for the next part of an answer to be read; as long as a reply may take
 LAST_SECONDS = 3.0  # in which answers may end after Ctrl-C
 
 
@@ -41,7 +45,7 @@ class Reader(h11.Connection):
 
 
 class Protocol(H11Protocol):
-    """uvicorn's protocol; what strangers send malformed leaves nothing in the log.
+    """uvicorn's protocol.
 
     One address, unless it is a proxy's, cannot take all connections by asking for something every
     few seconds on each.
@@ -52,7 +56,7 @@ class Protocol(H11Protocol):
     def __init__(self, *values: Any, **named: Any):
         super().__init__(*values, **named)
         self.conn = Reader(h11.SERVER)
-        self.logger.setLevel(logging.ERROR)  # malformed requests would fill a log with warnings
+        self.config.connections = self.connections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -71,13 +75,50 @@ class Protocol(H11Protocol):
 
 
 class Config(uvicorn.Config):
-    """uvicorn's settings with these limits. `behind_proxy`: all connections come from a proxy."""
+    """uvicorn's settings with these limits. `behind_proxy`: all connections come from a proxy.
+
+    Each second, connections that uvicorn would keep without end are closed.
+    """
 
     def __init__(self, *values: Any, behind_proxy: bool, **named: Any):
-        # uvicorn would believe X-Forwarded-For from this machine, which has other users.
-        ours = {"http": Protocol, "backlog": BACKLOG, "proxy_headers": False}
+        ours = {
+            "http": Protocol,
+            "backlog": BACKLOG,
+            # uvicorn would believe X-Forwarded-For from this machine, which has other users.
+            "proxy_headers": False,
+            "server_header": False,
+            "log_level": "error",  # malformed requests would fill a log with warnings
+            "callback_notify": self.sweep,
+            "timeout_notify": 1,
+        }
         super().__init__(*values, **named | ours)
         self.behind_proxy = behind_proxy
+        self.connections: set[Any] = set()  # the server's, as the first of them gives it
+        # A connection and the last request on it -> when it was first seen without another.
+        self.half_open: dict[tuple[Any, Any], float] = {}
+        # A connection and the bytes that wait to be read -> when they were first seen.
+        self.unread: dict[tuple[Any, int], float] = {}
+
+    async def sweep(self) -> None:
+        """Close connections whose headers do not arrive, or whose answer nobody reads."""
+        now = time.monotonic()
+        http = [c for c in self.connections if hasattr(c, "cycle")]  # a websocket's has none
+        waiting = [(c, c.cycle) for c in http if not c.cycle or c.cycle.response_complete]
+        self.half_open = {key: self.half_open.get(key, now) for key in waiting}
+        n_open: Counter[str] = Counter()
+        newest_first = sorted(self.half_open.items(), key=lambda item: -item[1])
+        for (connection, last), at in newest_first:
+            address = network_of((connection.client or ("",))[0])
+            is_new = last is None  # the others are kept open for the next request
+            n_open[address] += is_new and not self.behind_proxy
+            if now - at > HEADER_SECONDS or (is_new and n_open[address] > HALF_OPEN):
+                connection.transport.close()
+        full = [c for c in http if c.flow and c.flow.write_paused]
+        unread = [(c, c.transport.get_write_buffer_size()) for c in full]
+        self.unread = {key: self.unread.get(key, now) for key in unread}
+        for (connection, _), at in self.unread.items():
+            if now - at > READ_SECONDS:
+                connection.transport.abort()  # to close it would wait until all is read
 
 
 class Server(uvicorn.Server):

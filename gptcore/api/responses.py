@@ -51,7 +51,9 @@ def read_response(body: Any, model: OnnxModel) -> ParsedCall:
     if given.n > 1:
         raise UserError(f"n={given.n}: /v1/responses returns one reply: call again for another")
     check_repeated(body)
-    messages = read_instructions(body.get("instructions")) | read_input(body.get("input"))
+    messages = read_input(body.get("input"))
+    if told := body.get("instructions"):
+        messages = {"instructions": {"role": "system", "content": told}} | messages
     include = body.get("include") or []
     check_type("include", include, list)
     n_top = read_count(body, "top_logprobs", MOST_TOP) or 0
@@ -69,11 +71,6 @@ def check_repeated(body: Json) -> None:
             read_as(wanted, body[name], name)
     for i, tool in enumerate(body.get("tools") or []):
         check_type(f"tool {i}", tool, dict)
-
-
-def read_instructions(given: Any) -> dict[str, Any]:
-    """Return the instructions as a system message, by its name in errors."""
-    return {"instructions": {"role": "system", "content": given}} if given else {}
 
 
 def read_input(given: Any) -> dict[str, Any]:

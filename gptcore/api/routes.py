@@ -98,7 +98,7 @@ class Api:
 
     async def document(self, call: Call) -> Response:
         self.access.check(call.scope)
-        return JSONResponse(openapi([*self.models.names, *self.models.formats()]))
+        return JSONResponse(openapi([*self.models.offered]))
 
     async def cards(self, call: Call) -> Response:
         self.access.check(call.scope)
@@ -112,13 +112,13 @@ class Api:
         return JSONResponse(self.card(await self.models.find(call.path_params["name"])))
 
     def card(self, name: str) -> Json:
-        base, _ = self.models.parts(name)
+        offer, _ = self.models.asked(name)
         return {
             "id": name,
             "object": "model",
             "created": 0,
             "owned_by": "gptcore",
-            "max_model_len": self.models.offers[base].facts.config.block_size,
+            "max_model_len": offer.facts.config.block_size,
         }
 
     async def metrics(self, call: Call) -> Response:

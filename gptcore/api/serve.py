@@ -8,7 +8,6 @@ separated by commas), or the one that is typed at the start.
 import argparse
 import getpass
 import os
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +20,7 @@ from gptcore.system.runtime import check_runtime
 from gptcore.terminal import add_model_arguments
 
 if TYPE_CHECKING:
-    import uvicorn
-
-    from gptcore.api.access import Access, Asgi
+    from gptcore.api.access import Access
 
 KEYS = "GPTCORE_API_KEY"
 
@@ -85,6 +82,7 @@ def run(options: argparse.Namespace) -> int:
         )
     read_facts(options.model)
     check_runtime()
+    from gptcore.api.protocol import Config, Server
     from gptcore.api.routes import Api
     from gptcore.models import load_models
 
@@ -92,36 +90,10 @@ def run(options: argparse.Namespace) -> int:
     models = load_models(options)
     say_if_busy()
     print(f"http://{reachable(host)}:{options.port}/v1 (Ctrl-C ends)", flush=True)
+    app, behind_proxy = Api(models, access), access.behind_proxy
     with suppress(KeyboardInterrupt):
-        new_server(Api(models, access), host, options.port, access.behind_proxy).run()
+        Server(Config(app, host=host, port=options.port, behind_proxy=behind_proxy)).run()
     return 0
-
-
-def new_server(app: "Asgi", host: str, port: int, behind_proxy: bool) -> "uvicorn.Server":
-    """Return a server that closes connections on which nothing is asked, or nothing read.
-
-    After Ctrl-C it ends within seconds.
-    """
-    from gptcore.api.connections import Connections
-    from gptcore.api.protocol import Config, Server
-
-    async def sweep() -> None:
-        connections.sweep(server.server_state.connections, time.monotonic())
-
-    connections = Connections(behind_proxy)
-    server = Server(
-        Config(
-            app,
-            host=host,
-            port=port,
-            behind_proxy=behind_proxy,
-            log_level="error",
-            server_header=False,
-            callback_notify=sweep,
-            timeout_notify=1,
-        )
-    )
-    return server
 
 
 def others_reach(options: argparse.Namespace, host: str) -> bool:

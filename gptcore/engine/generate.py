@@ -20,11 +20,11 @@ from gptcore.checks import TooLong, UserError, check_whole
 from gptcore.config import ModelConfig
 from gptcore.engine.sampling import Likelihood, Sampling, likelihoods, sample
 from gptcore.engine.schemas.grammar import Grammar, json_grammar
-from gptcore.text.chat_template import Message, end_of_text, fit_reply, text_opening
+from gptcore.text.chat_template import Message, cut, end_of_text, fit, text_opening
 from gptcore.text.tokenizer import Tokenizer
 
-# How a reply ended: by itself, at max_tokens, with the context full, or because it was stopped.
-Finish = Literal["end", "length", "context", "stopped"]
+# How a reply ended: by itself, at max_tokens, with the context full, stopped, or out of time.
+Finish = Literal["end", "length", "context", "stopped", "late"]
 SCORED_TOGETHER = 16  # tokens whose probabilities are computed at once: their logits fit a cache
 
 
@@ -299,13 +299,22 @@ def chat_request(
 ) -> Request:
     """Return the request for the reply to a conversation, which may be begun already.
 
+    What is begun uses the room that is reserved for the reply, so a Continue keeps the prompt that
+    the reply began with; more old messages are left out only if not one more token would fit.
     Raises UserError as `chat` does, or if what is begun leaves no room.
     """
     check_max_tokens(max_tokens)
-    size, begun = model.config.block_size, tuple(begun)
-    budget = size - min(max_tokens, size // 4)
-    ids, n_dropped = fit_reply(messages, model.tokenizer, budget, size, len(begun), model.recall)
-    return Request(ids, sampling, max_tokens, n_dropped=n_dropped, begun=begun, is_turn=True)
+    size, tokenizer, recall = model.config.block_size, model.tokenizer, model.recall
+    ids, n_dropped = fit(messages, tokenizer, size - min(max_tokens, size // 4), recall)
+    left = size - len(begun) - 1
+    if len(ids) > left:
+        ids, n_dropped = cut(messages, tokenizer, left, prompt=True, recall=recall)
+    if len(ids) > left:
+        raise TooLong(
+            f"the reply that is begun has {len(begun)} tokens and the prompt {len(ids)}; the "
+            f"context holds {size}, and one must be left: ask for a new reply"
+        )
+    return Request(ids, sampling, max_tokens, n_dropped=n_dropped, begun=tuple(begun), is_turn=True)
 
 
 def complete(

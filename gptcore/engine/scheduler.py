@@ -1,6 +1,6 @@
 """The engine: one scheduler for all users of a model. Replies join and leave between steps.
 
->>> engine = Engine(slots, tokenizer, Replies())                     # doctest: +SKIP
+>>> engine = Engine(slots, tokenizer)                                # doctest: +SKIP
 >>> engine.submit(Request([5, 8, 13]), stop, deliver=print)          # doctest: +SKIP
 Piece(text='Hello', n_prompt=3, n_new=1, finish=None, ...)
 
@@ -47,8 +47,8 @@ class Engine:
     slots, one asker never gets all.
     """
 
-    def __init__(self, slots: Slots, tokenizer: Tokenizer, replies: Replies):
-        self.slots, self.tokenizer, self.replies = slots, tokenizer, replies
+    def __init__(self, slots: Slots, tokenizer: Tokenizer):
+        self.slots, self.tokenizer, self.replies = slots, tokenizer, Replies()
         self.lock = Lock()  # guards waiting and thread
         self.waiting: deque[Row] = deque()
         self.thread: Thread | None = None

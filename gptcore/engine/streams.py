@@ -5,7 +5,8 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from gptcore.checks import Busy, UserError
@@ -16,18 +17,14 @@ REPLY_SECONDS = 300.0  # after which a reply is ended, so that others get their 
 
 
 async def answers(
-    engine: Engine,
-    requests: Sequence[Request],
-    stop: Stop,
-    asker: str,
-    on_late: Callable[[], None] = lambda: None,
+    engine: Engine, requests: Sequence[Request], stop: Stop, asker: str
 ) -> AsyncIterator[tuple[int, Piece]]:
     """Yield the pieces of the replies to requests as they come, each with its request's index.
 
     However this generator ends (a stop, a closed connection, an error), the computation ends too.
-    After REPLY_SECONDS `on_late` is called, and the replies are stopped; raises Busy if none has
-    begun, or an echo's prompt is not read, and UserError if nobody else's prompt was in the way.
-    `asker`: see Engine.submit.
+    After REPLY_SECONDS the replies end as "late"; raises Busy if none has begun, or an echo's
+    prompt is not read, and UserError if nobody else's prompt was in the way. `asker`: see
+    Engine.submit.
     """
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[tuple[int, Piece | Exception]] = asyncio.Queue()
@@ -40,7 +37,6 @@ async def answers(
     def expire() -> None:
         nonlocal is_late, is_alone
         is_late, is_alone = True, engine.n_running <= len(requests)
-        on_late()
         stop.set()
 
     timer = loop.call_later(REPLY_SECONDS, expire)
@@ -53,7 +49,9 @@ async def answers(
             if isinstance(piece, Exception):
                 raise piece
             has_begun |= piece.n_new > 0
-            if is_late and piece.finish == "stopped" and not piece.n_new:
+            if is_late and piece.finish == "stopped":
+                piece = replace(piece, finish="late")
+            if piece.finish == "late" and not piece.n_new:
                 is_part = requests[i].is_scored  # and would look like a likelier text
                 if is_part or not has_begun:
                     raise too_late(is_alone, is_one_of_several=is_part and len(requests) > 1)

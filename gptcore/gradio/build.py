@@ -1,7 +1,6 @@
 """The whole page: its endpoints, and the settings with which Gradio serves it.
 
->>> page = build_page(models)                                         # doctest: +SKIP
->>> page.launch(**launch_options(models, page))                       # doctest: +SKIP
+>>> launch_page(models, server_port=7860)                             # doctest: +SKIP
 """
 
 import os
@@ -20,10 +19,10 @@ from gptcore.api.login import Login
 from gptcore.api.protocol import Config
 from gptcore.api.routes import PATHS as API_PATHS
 from gptcore.api.routes import Api
-from gptcore.gradio.endpoints import add_endpoints, add_translation
+from gptcore.gradio.endpoints import add_endpoints
 from gptcore.gradio.guard.middleware import Guard
 from gptcore.models import Models
-from gptcore.page.shell import head, page_facts, view_routes
+from gptcore.page.shell import head, view_routes
 from gptcore.page.train.routes import TrainRoutes, is_of_this_machine
 from gptcore.page.train.workbench import Workbench
 from gptcore.translation.onnx import OnnxTranslator
@@ -59,61 +58,56 @@ class Cors(CustomCORSMiddleware):
             await super().__call__(scope, receive, send)
 
 
-def launch_options(
+def build_page(models: Models, translator: OnnxTranslator | None, access: Access) -> gr.Blocks:
+    """Build the page: the endpoints that its view asks; the view draws itself (page/view)."""
+    os.environ.update(NO_STATISTICS)  # read when the queue is made
+    with gr.Blocks(title=f"{models.names[0]} · gptcore", analytics_enabled=False) as page:
+        add_endpoints(models, translator, access)
+    page.queue(max_size=64, default_concurrency_limit=CONCURRENT, api_open=False)
+    page._queue.sleep_when_free = IDLE_SECONDS
+    return page
+
+
+def launch_page(
     models: Models,
-    page: gr.Blocks,
-    access: Access | None = None,
-    login: Login | None = None,
     translator: OnnxTranslator | None = None,
     bench: Workbench | None = None,
-) -> dict[str, Any]:
-    """Return the arguments of `launch` for the page and its API.
+    access: Access | None = None,
+    login: Login | None = None,
+    **own: Any,
+) -> gr.Blocks:
+    """Serve the page and the API, and return the page; `own` are arguments of Gradio's `launch`.
 
-    `access`: the conditions of the API. `login`: what is asked of every visitor, if anything.
-    `bench`: for Train, if this page offers it.
+    `bench`: for Train, if this page offers it. `access`: the conditions of the API. `login`: what
+    is asked of every visitor, if anything.
     """
+    access = access or Access()
+    page = build_page(models, translator, access)
 
     def facts(request: Request) -> dict[str, Any]:
-        name = request.query_params.get("model")
-        return page_facts(models, translator, name) | {
+        return {
             "api": "?view=api",
             "events": {event.api_name: i for i, event in page.fns.items()},
             "train": bench is not None and is_of_this_machine(request.scope),
         }
 
-    access = access or Access()
     # as with Cors, launch() has no setting for it
     uvicorn.Config = partial(Config, behind_proxy=access.behind_proxy)  # type: ignore
     gradio.routes.CustomCORSMiddleware = partial(Cors, is_locked=login is not None)  # type: ignore
     train = TrainRoutes(bench) if bench else None
     guard = Middleware(Guard, api=Api(models, access), login=login, train=train)
-    return {
-        "theme": gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
-        "head": head("page.js"),
-        "footer_links": ["api"],
-        "share": False,
-        "quiet": True,
-        "strict_cors": True,
-        "ssr_mode": False,
-        "run_history": False,
-        "enable_monitoring": False,
-        "state_session_capacity": REMEMBERED,
-        "app_kwargs": {
-            "middleware": [guard],
-            "routes": view_routes(facts),
-        },
-    }
-
-
-def build_page(
-    models: Models, translator: OnnxTranslator | None = None, access: Access | None = None
-) -> gr.Blocks:
-    """Build the page: the endpoints that its view asks; the view draws itself (page/view)."""
-    os.environ.update(NO_STATISTICS)  # read when the queue is made
-    with gr.Blocks(title=f"{models.names[0]} · gptcore", analytics_enabled=False) as page:
-        add_endpoints(models, access or Access())
-        if translator:
-            add_translation(translator)
-    page.queue(max_size=64, default_concurrency_limit=CONCURRENT, api_open=False)
-    page._queue.sleep_when_free = IDLE_SECONDS
+    page.launch(
+        theme=gr.themes.Soft(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
+        head=head("page.js"),
+        footer_links=["api"],
+        share=False,
+        quiet=True,
+        strict_cors=True,
+        ssr_mode=False,
+        run_history=False,
+        enable_monitoring=False,
+        state_session_capacity=REMEMBERED,
+        app_kwargs={"middleware": [guard], "routes": view_routes(models, translator, facts)},
+        **own,
+    )
     return page

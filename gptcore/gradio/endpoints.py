@@ -13,39 +13,38 @@ from starlette.concurrency import iterate_in_threadpool
 from gptcore.api.access import Access
 from gptcore.checks import UserError
 from gptcore.engine.generate import Request, chat_request, completion_request
-from gptcore.engine.inputs import text_of, to_messages, to_settings, usual_sampling
+from gptcore.engine.inputs import text_of, to_messages, to_settings
 from gptcore.engine.sampling import Sampling
 from gptcore.model import OnnxModel
 from gptcore.models import Models
-from gptcore.page.facts import default_max_tokens, highest_max_tokens
-from gptcore.page.inspect import inspect_endpoint
-from gptcore.page.reply import reply_endpoint
+from gptcore.page.facts import highest_max_tokens, usual_settings
+from gptcore.page.shell import Ask, view_asks
 from gptcore.page.streaming import stream
-from gptcore.page.translate import BEAMS, crossing_endpoint, translate_lines, translation_endpoint
+from gptcore.page.translate import BEAMS, translate_lines
 from gptcore.translation.onnx import OnnxTranslator
 
+REPLIES = ("reply", "chat", "complete")
 CONCURRENT_REPLIES = 32  # to one kind of event, written at once; others wait in the queue
 Asker = Callable[[], str]
-PRIVATE: dict[str, Any] = {"api_visibility": "private"}  # of the view, not for programs
 
 
-def add_endpoints(models: Models, access: Access) -> None:
-    """Add the endpoints; the view, which draws itself (page/view), has a choice of models."""
-    answering: dict[str, Any] = {"concurrency_limit": CONCURRENT_REPLIES}
+def add_endpoints(models: Models, translator: OnnxTranslator | None, access: Access) -> None:
+    """Add the endpoints of the view, and those for programs."""
     asker = partial(visitor_of_event, access)
-    reply = with_gradio_errors(reply_endpoint(models, asker))
-    gr.api(reply, api_name="reply", **PRIVATE, **answering)
-    gr.api(with_gradio_errors(inspect_endpoint(models)), api_name="inspect", **PRIVATE)
     is_chat = models.offers[models.names[0]].facts.chat
-    answer = chat_endpoint(models, asker) if is_chat else completion_endpoint(models, asker)
-    add_public(answer, "chat" if is_chat else "complete", **answering)
-
-
-def add_translation(model: OnnxTranslator) -> None:
-    """Add the endpoints of a translator."""
-    gr.api(with_gradio_errors(translation_endpoint(model)), api_name="translation", **PRIVATE)
-    gr.api(with_gradio_errors(crossing_endpoint(model.bundle)), api_name="crossing", **PRIVATE)
-    add_public(translate_endpoint(model), "translate")
+    answer = chat_endpoint if is_chat else completion_endpoint
+    public = {"chat" if is_chat else "complete": answer(models, asker)}
+    if translator:
+        public["translate"] = translate_endpoint(translator)
+    for name, ask in (view_asks(models, translator, asker) | public).items():
+        gr.api(
+            with_gradio_errors(ask),
+            api_name=name,
+            # Gradio shows no more than the first lines of a docstring by itself.
+            api_description=getdoc(ask),
+            api_visibility="public" if name in public else "private",
+            concurrency_limit=CONCURRENT_REPLIES if name in REPLIES else "default",
+        )
 
 
 def visitor_of_event(access: Access) -> str:
@@ -54,15 +53,7 @@ def visitor_of_event(access: Access) -> str:
     return access.asker(event.request.scope) if event and event.request else ""
 
 
-def add_public(answer: Callable, name: str, **more: Any) -> None:
-    """Add an endpoint for programs."""
-    # Gradio shows no more than the first lines of a docstring by itself.
-    gr.api(with_gradio_errors(answer), api_name=name, api_description=getdoc(answer), **more)
-
-
-def with_gradio_errors(
-    endpoint: Callable[..., AsyncIterator[str]],
-) -> Callable[..., AsyncIterator[str]]:
+def with_gradio_errors(endpoint: Ask) -> Ask:
     """Return an endpoint whose UserError Gradio sends to the caller as a message."""
 
     @wraps(endpoint)
@@ -79,19 +70,19 @@ def with_gradio_errors(
 def chat_endpoint(models: Models, asker: Asker) -> Callable:
     """Return the function of the API's /chat; its signature and docstring are the API's."""
     name = models.names[0]
-    default = usual_sampling(models.offers[name].facts)
+    usual = usual_settings(models.offers[name].facts)
 
     async def answer(
         message: str,
         history: list[dict[str, Any]] | None = None,
         system_prompt: str = "",
-        temperature: float = default.temperature,
-        max_tokens: int = default_max_tokens(models.offers[name].facts),
-        top_k: int = default.top_k,
-        top_p: float = default.top_p,
-        min_p: float = default.min_p,
-        repetition_penalty: float = default.repetition_penalty,
-        seed: int = default.seed,
+        temperature: float = usual["temperature"],
+        max_tokens: int = usual["max_tokens"],
+        top_k: int = usual["top_k"],
+        top_p: float = usual["top_p"],
+        min_p: float = usual["min_p"],
+        repetition_penalty: float = usual["repetition_penalty"],
+        seed: int = usual["seed"],
     ) -> AsyncIterator[str]:
         """Answer a message; what arrives is the growing reply.
 
@@ -126,17 +117,17 @@ def chat_endpoint(models: Models, asker: Asker) -> Callable:
 def completion_endpoint(models: Models, asker: Asker) -> Callable:
     """Return the function of the API's /complete."""
     name = models.names[0]
-    default = usual_sampling(models.offers[name].facts)
+    usual = usual_settings(models.offers[name].facts)
 
     async def continue_text(
         text: str,
-        temperature: float = default.temperature,
-        max_tokens: int = default_max_tokens(models.offers[name].facts),
-        top_k: int = default.top_k,
-        top_p: float = default.top_p,
-        min_p: float = default.min_p,
-        repetition_penalty: float = default.repetition_penalty,
-        seed: int = default.seed,
+        temperature: float = usual["temperature"],
+        max_tokens: int = usual["max_tokens"],
+        top_k: int = usual["top_k"],
+        top_p: float = usual["top_p"],
+        min_p: float = usual["min_p"],
+        repetition_penalty: float = usual["repetition_penalty"],
+        seed: int = usual["seed"],
     ) -> AsyncIterator[str]:
         """Continue a text; what arrives is the growing continuation.
 

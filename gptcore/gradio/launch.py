@@ -7,6 +7,7 @@ it to the browser. No module here imports torch.
 """
 
 import argparse
+import inspect
 import os
 import secrets
 from contextlib import suppress
@@ -18,7 +19,6 @@ from gptcore.api.serve import add_door_arguments, choose_access, others_reach, s
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.gradio.quick_import import import_gradio
 from gptcore.page.load import load_page
 from gptcore.system.cores import say_if_busy
 from gptcore.system.files import CHECKOUT
@@ -132,19 +132,43 @@ def run(options: argparse.Namespace) -> int:
     models, translator, bench = load_page(options, trains(options, host))
     print("starting the page ...", flush=True)
     import_gradio()
-    from gptcore.gradio.build import build_page, launch_options
-    from gptcore.gradio.zero_gpu import declare_gpu_function
+    from gptcore.gradio.build import launch_page
 
     declare_gpu_function()
     say_what_runs(models.open[models.names[0]], translator)
     say_where(options, host, f"/?token={login.token}" if login and login.token else "")
-    page = build_page(models, translator, access)
-    page.launch(
-        server_name=in_url(host),  # Gradio also expects an IPv6 address in brackets
-        server_port=options.port,
-        **launch_options(models, page, access, login, translator, bench),
-    )
+    # Gradio also expects an IPv6 address in brackets.
+    place = {"server_name": in_url(host), "server_port": options.port}
+    launch_page(models, translator, bench, access, login, **place)
     return 0
+
+
+def import_gradio() -> None:
+    """Import Gradio without the type stubs that it writes for editors beside its own files.
+
+    It writes them in every process that imports it (gradio/component_meta.py), which takes more
+    than a third of the import's time; of a class whose file it does not find it writes none.
+    """
+
+    def find_nothing(_: object) -> str:
+        raise OSError  # as for an object that has no file
+
+    getfile, inspect.getfile = inspect.getfile, find_nothing  # type: ignore[assignment]
+    try:
+        import gradio  # noqa: F401
+    finally:
+        inspect.getfile = getfile
+
+
+def declare_gpu_function() -> None:
+    """Declare a function for the GPU: Hugging Face's ZeroGPU shuts down a Space without one.
+
+    It is never called: a GPU that is lent for single calls cannot keep a conversation's cache.
+    """
+    with suppress(ImportError):  # elsewhere there is no package `spaces`
+        import spaces
+
+        spaces.GPU(lambda: None)
 
 
 def say_what_runs(model: "OnnxModel", translator: "OnnxTranslator | None") -> None:

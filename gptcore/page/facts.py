@@ -4,12 +4,13 @@
 512
 """
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gptcore.bundle import INSPECT, UNTRAINED
 from gptcore.engine.inputs import usual_sampling
-from gptcore.engine.sampling import SETTINGS
+from gptcore.engine.sampling import SETTINGS, Setting
 from gptcore.facts import ModelFacts
 from gptcore.system.files import shown
 
@@ -56,32 +57,16 @@ def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
 
 def settings(facts: ModelFacts) -> list[dict[str, Any]]:
     """Return the settings of a reply in the order in which the view shows them."""
-    usual = usual_sampling(facts)
-    temperature, *others = [
-        {
-            "name": setting.name,
-            "lowest": setting.lowest,
-            "highest": setting.highest,
-            "slider": setting.slider,
-            "step": setting.step,
-            "default": getattr(usual, setting.name),
-        }
-        for setting in SETTINGS
-    ]
     most = highest_max_tokens(facts)
-    max_tokens = {
-        "name": "max_tokens",
-        "lowest": 1,
-        "highest": most,
-        "slider": (1, most),
-        "step": 1,
-        "default": default_max_tokens(facts),
-    }
-    return [temperature, max_tokens, *others]
+    usual = usual_settings(facts)
+    temperature, *others = SETTINGS
+    shown = (temperature, Setting("max_tokens", 1, most, (1, most), 1, ""), *others)
+    return [setting._asdict() | {"default": usual[setting.name]} for setting in shown]
 
 
-def default_max_tokens(facts: ModelFacts) -> int:
-    return min(256, highest_max_tokens(facts) // 2)
+def usual_settings(facts: ModelFacts) -> dict[str, Any]:
+    """Return the settings of a reply, by name, where nobody has chosen others."""
+    return asdict(usual_sampling(facts)) | {"max_tokens": min(256, highest_max_tokens(facts) // 2)}
 
 
 def highest_max_tokens(facts: ModelFacts) -> int:

@@ -91,8 +91,7 @@ def read_ids(bundle: Bundle, what: Any) -> Excerpt:
         return Excerpt(ids_of_text(bundle, what))
     if isinstance(what, list) and what and isinstance(what[0], dict):
         return ids_of_messages(bundle, to_messages(what))
-    size = bundle.tokenizer.vocab_size
-    if isinstance(what, list) and all(type(i) is int and 0 <= i < size for i in what):
+    if isinstance(what, list) and all(map(bundle.tokenizer.is_id, what)):
         return Excerpt(what)
     raise UserError("what is looked at must be a text, messages, or ids of this model's tokens")
 

@@ -15,7 +15,7 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from gptcore.checks import UserError, shorten
@@ -24,14 +24,13 @@ from gptcore.engine.inputs import (
     check_stops,
     to_messages,
     to_settings,
-    usual_sampling,
     whole_number,
 )
 from gptcore.engine.sampling import Likelihood
 from gptcore.engine.schemas.grammar import compiled
 from gptcore.model import OnnxModel, device_line
 from gptcore.models import Models
-from gptcore.page.facts import default_max_tokens, highest_max_tokens
+from gptcore.page.facts import highest_max_tokens, usual_settings
 from gptcore.page.streaming import Progress, stream
 from gptcore.text.tokenizer import Tokenizer
 
@@ -39,7 +38,7 @@ ALTERNATIVES = 5  # likeliest tokens told for each token
 SEEDS = 2**31  # drawn seeds are below it
 
 
-def reply_endpoint(models: Models, asker: Callable[[], str] = lambda: "") -> Callable:
+def reply_endpoint(models: Models, asker: Callable[[], str]) -> Callable:
     """Return the function that answers; it raises UserError. `asker` returns who is asking."""
 
     async def reply(
@@ -69,8 +68,7 @@ def read(model: OnnxModel, prompt: Any, settings: Any, begun: Any) -> tuple[Requ
     if not isinstance(settings, dict):
         raise UserError("settings must be an object")
     facts = model.bundle.facts
-    usual = {"max_tokens": default_max_tokens(facts)} | asdict(usual_sampling(facts))
-    values = usual | settings
+    values = usual_settings(facts) | settings
     # It may have been chosen for another model, whose context is larger.
     highest = highest_max_tokens(facts)
     values["max_tokens"] = min(whole_number("max_tokens", values["max_tokens"]), highest)
@@ -96,7 +94,7 @@ def read_begun(tokenizer: Tokenizer, begun: Any) -> list[int]:
         raise UserError("begun must be a list of token ids, or a text")
     special = set(tokenizer.special.values())
     for i in begun:
-        if type(i) is not int or i in special or not (0 <= i < tokenizer.vocab_size):
+        if not tokenizer.is_id(i) or i in special:
             raise UserError(f"begun holds {str(i)[:50]}, not an ordinary token of this model")
     return begun
 
@@ -144,7 +142,7 @@ class ReplyEvents:
                 for token_id, likelihood in zip(piece.token_ids, piece.likelihoods)
             ],
             "text": "".join(piece.text for piece in pieces),
-            "finish": "late" if last.finish and progress.is_late else last.finish,
+            "finish": last.finish,
             "n_prompt": last.n_prompt,
             "n_new": last.n_new,
             "first_ms": round(1000 * (progress.first - progress.started)),

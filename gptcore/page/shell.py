@@ -1,9 +1,10 @@
-"""What the chat view needs of a server: its files, and the facts of the model.
+"""What the chat view needs of a server: its files, the facts of the model, and what answers it.
 
->>> launch(app_kwargs={"routes": view_routes(facts)}, head=head("page.js"))   # doctest: +SKIP
+>>> head("page.js").endswith('<script type="module" src="view/page.js"></script>')
+True
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from gptcore.model import device_line
+from gptcore.facts import ModelFacts
+from gptcore.model import OnnxModel, device_line
 from gptcore.models import Models
 from gptcore.page.facts import view_facts
-from gptcore.page.translate import translator_facts
+from gptcore.page.inspect import inspect_endpoint
+from gptcore.page.reply import reply_endpoint
+from gptcore.page.translate import crossing_endpoint, translation_endpoint, translator_facts
 from gptcore.translation.onnx import OnnxTranslator
+
+Ask = Callable[..., AsyncIterator[str]]
 
 VIEW = Path(__file__).parent / "view"
 LOOKS = [f"view/looks/{name}.css" for name in ("base", "conversation", "text", "sides", "rooms")]
@@ -37,12 +43,32 @@ class Files(StaticFiles):
         return response
 
 
-def view_routes(facts: Callable[[Request], dict[str, Any]]) -> list[BaseRoute]:
-    """Return the routes of the view's files, and of what `facts` tells of a request's model."""
+def view_asks(
+    models: Models, translator: OnnxTranslator | None, asker: Callable[[], str] = lambda: ""
+) -> dict[str, Ask]:
+    """Return what answers the view, by the names that view/host.js asks for; it raises UserError.
+
+    `asker` returns who is asking.
+    """
+    asks = {"reply": reply_endpoint(models, asker), "inspect": inspect_endpoint(models)}
+    if translator:
+        asks["translation"] = translation_endpoint(translator)
+        asks["crossing"] = crossing_endpoint(translator.bundle)
+    return asks
+
+
+def view_routes(
+    models: Models, translator: OnnxTranslator | None, own: Callable[[Request], dict[str, Any]]
+) -> list[BaseRoute]:
+    """Return the routes of the view's files, and of the facts of the model that a request names.
+
+    `own` returns the facts of the server.
+    """
 
     def tell(request: Request) -> JSONResponse:
         # Not async: it looks into folders, for which nobody else is to wait.
-        return JSONResponse(facts(request), headers={"Cache-Control": "no-cache"})
+        facts = page_facts(models, translator, request.query_params.get("model")) | own(request)
+        return JSONResponse(facts, headers={"Cache-Control": "no-cache"})
 
     return [Route("/view/facts.json", tell), Mount("/view", Files(directory=VIEW))]
 
@@ -57,14 +83,14 @@ def page_facts(
     with which the view opens anew. Models exported since the page began are included.
     """
     models.look()
-    known = models.offers  # which another request's look may replace meanwhile
-    by_name = {n: view_facts(o.facts, o.folder) | {"name": n} for n, o in known.items()}
-    formats = {key: n for key, (n, _) in models.formats().items() if n in known}
-    by_name |= {key: by_name[n] | {"name": key} for key, n in formats.items()}
-    for key, facts in by_name.items():
-        facts["line"] = line_of(models, key)
-    first = by_name.get(name or "", by_name[models.names[0]])
-    others = [n for n in known if by_name[n]["chat"] != first["chat"]]
+    names = models.names  # before `offered`: another request's look may add some meanwhile
+    by_name = {
+        key: view_facts(offer.facts, offer.folder)
+        | {"name": key, "line": line_of(offer.facts, models.open.get(key))}
+        for key, (offer, _) in models.offered.items()
+    }
+    first = by_name.get(name or "", by_name[names[0]])
+    others = [n for n in names if by_name[n]["chat"] != first["chat"]]
     return {
         **first,
         "models": [facts for facts in by_name.values() if facts["chat"] == first["chat"]],
@@ -74,9 +100,8 @@ def page_facts(
     }
 
 
-def line_of(models: Models, name: str) -> str:
+def line_of(facts: ModelFacts, opened: OnnxModel | None) -> str:
     """Return a line about a model's size, and what it runs on if it is open."""
-    if opened := models.open.get(name):
+    if opened:
         return device_line(opened)
-    base, _ = models.parts(name)
-    return f"{models.offers[base].facts.parameters:,} parameters · opened by the first reply"
+    return f"{facts.parameters:,} parameters · opened by the first reply"

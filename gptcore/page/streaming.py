@@ -29,7 +29,6 @@ class Progress:
     text: str = ""
     piece: Piece | None = None
     new: list[Piece] = field(default_factory=list)  # since the last update
-    is_late: bool = False  # whether it took longer than a reply may
 
     def add(self, piece: Piece) -> None:
         self.latest = time.perf_counter()
@@ -56,12 +55,8 @@ async def stream(engine: Engine, request: Request, asker: str = "") -> AsyncIter
     However this generator ends (Stop, a closed tab, an error), the computation ends too.
     """
     progress, shown, stop = Progress(), 0.0, Event()
-
-    def note() -> None:
-        progress.is_late = True
-
     try:
-        async for _, piece in answers(engine, [request], stop, asker, note):
+        async for _, piece in answers(engine, [request], stop, asker):
             progress.add(piece)
             if piece.finish or progress.latest - shown > pause(engine.n_running):
                 shown = progress.latest

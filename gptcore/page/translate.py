@@ -82,7 +82,7 @@ def check_ids(ids: Any, tokenizer: Tokenizer, readable: int) -> None:
     most = min(MAX_TOKENS, readable)
     if not (isinstance(ids, list) and 2 <= len(ids) <= most):
         raise UserError(f"a sentence to draw must be a list of 2 to {most} ids")
-    if not all(type(i) is int and 0 <= i < tokenizer.vocab_size for i in ids):
+    if not all(map(tokenizer.is_id, ids)):
         raise UserError("a sentence holds an id that this model does not have")
 
 

@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +230,13 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path} is damaged: it is not a JSON object")
     return content
+
+
+def remembered(path: Path) -> dict[str, Any]:
+    """Return the object that a JSON file holds; a missing or damaged one counts as empty."""
+    with suppress(OSError, UserError):
+        return read_object(path)
+    return {}
 
 
 def sealed(content: dict[str, Any]) -> str:

@@ -179,32 +179,6 @@ def fit(
     return ids, n_dropped
 
 
-def fit_reply(
-    messages: list[Message],
-    tokenizer: Tokenizer,
-    budget: int,
-    block_size: int,
-    n_begun: int,
-    recall: Recall | None,
-) -> tuple[list[int], int]:
-    """Return what `fit` returns, for a reply of which `n_begun` tokens are given.
-
-    These tokens use the room that `budget` leaves for the reply, so a Continue keeps the prompt
-    that the reply began with. More old messages are left out only if not one more token would fit.
-    Raises UserError as `fit` does, or if there is no room for one more token.
-    """
-    ids, n_dropped = fit(messages, tokenizer, budget, recall)
-    left = block_size - n_begun - 1
-    if len(ids) > left:
-        ids, n_dropped = cut(messages, tokenizer, left, prompt=True, recall=recall)
-    if len(ids) > left:
-        raise TooLong(
-            f"the reply that is begun has {n_begun} tokens and the prompt {len(ids)}; the context "
-            f"holds {block_size}, and one must be left: ask for a new reply"
-        )
-    return ids, n_dropped
-
-
 def always_kept(messages: list[Message]) -> list[Message]:
     """Return the system message, if there is one, and the last message."""
     return split_system(messages)[0] + messages[-1:]

@@ -21,6 +21,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -35,6 +36,7 @@ from gptcore.text.ids import bytes_by_id, checked_kept, ids_of_token
 from gptcore.text.letters import from_letters
 from gptcore.text.parts import Form, Parts, check_runs
 from gptcore.text.pieces import pieces_without
+from gptcore.typed_json import read_as
 
 FILE_NAME = "tokenizer.tiktoken"
 FACTS_NAME = "tokenizer.facts.json"  # what the rank file cannot express; written only if needed
@@ -194,6 +196,10 @@ class Tokenizer:
         """Return the bytes of one id; a special id has none."""
         return self._bytes[token_id]
 
+    def is_id(self, value: object) -> bool:
+        """Return whether a value, which a stranger may have sent, is the id of a token."""
+        return type(value) is int and 0 <= value < self.vocab_size
+
     @cached_property
     def byte_lengths(self) -> np.ndarray:
         """Return how many bytes each id stands for, (vocab_size,); 0 for special ids."""
@@ -222,7 +228,7 @@ class Tokenizer:
         if self.is_ours:
             return facts
         optional = {"added": self.added, "normal_form": self.normal_form}
-        facts |= {"special": self.special, "chat": self.chat.to_dict()}
+        facts |= {"special": self.special, "chat": asdict(self.chat)}
         return facts | {key: value for key, value in optional.items() if value}
 
     @cached_property
@@ -310,7 +316,7 @@ def read_facts(path: Path) -> dict[str, Any]:
         if not isinstance(names, dict) or not all(type(i) is int for i in names.values()):
             raise ValueError(f"the {key} tokens are not names with ids")
     if "special" in facts:
-        facts["chat"] = ChatFormat.from_dict(facts["chat"])
+        facts["chat"] = read_as(ChatFormat, facts["chat"], "chat")
     return facts
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcore.checks import UserError
-from gptcore.system.files import read_object, write_json
+from gptcore.system.files import remembered, write_json
 from gptcore.system.network import listen_here
 
 HOST = "127.0.0.1"
@@ -31,9 +31,7 @@ class Home:
 
     def known(self) -> dict[str, Any]:
         """Return what is remembered; a damaged file counts as none."""
-        with suppress(OSError, UserError):
-            return read_object(self.file)
-        return {}
+        return remembered(self.file)
 
     def remember(self, **values: Any) -> None:
         write_json(self.file, self.known() | values)

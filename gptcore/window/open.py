@@ -94,9 +94,9 @@ class Serving(Thread):
         try:
             import uvicorn
 
-            from gptcore.window.opening import Opening
+            from gptcore.window.door import Door
 
-            app = Opening(self.application, self.window.show, self.title, self.home.folder)
+            app = Door(self.application, self.window.show, self.title, self.home.folder)
             # What "auto" would choose may not be installed, or not be in an application folder.
             config = uvicorn.Config(
                 app, http="h11", loop="asyncio", ws="none", lifespan="off", log_level="warning"

@@ -12,29 +12,24 @@ POST /open              an address that a person clicked on, for the system's br
 import asyncio
 import inspect
 import webbrowser
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from html import escape
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
-from gptcore.api.access import Access, Asgi, Receive, Refused, Scope, Send, check_origin, read_json
+from gptcore.api.access import Access, Refused, read_json
 from gptcore.api.routes import Api
 from gptcore.checks import UserError
 from gptcore.models import Models
-from gptcore.page.inspect import inspect_endpoint
-from gptcore.page.reply import as_json, reply_endpoint
-from gptcore.page.shell import head, page_facts, view_routes
+from gptcore.page.reply import as_json
+from gptcore.page.shell import head, view_asks, view_routes
 from gptcore.page.train.routes import TrainRoutes
 from gptcore.page.train.workbench import Workbench
-from gptcore.page.translate import crossing_endpoint, translation_endpoint
 from gptcore.translation.onnx import OnnxTranslator
-
-Ask = Callable[..., AsyncIterator[str]]
 
 LINKS = ("http", "https", "mailto")
 PAGE = """<!doctype html>
@@ -60,13 +55,12 @@ def window_app(
     translator: OnnxTranslator | None = None,
     bench: Workbench | None = None,
 ) -> Starlette:
-    """Return the ASGI application; `bench` is for Train."""
-    asks = endpoints(models, translator)
+    """Return the ASGI application, for behind the door; `bench` is for Train."""
+    asks = view_asks(models, translator)
     title = escape(models.names[0])
 
-    def facts(request: Request) -> dict[str, Any]:
-        name = request.query_params.get("model")
-        return page_facts(models, translator, name) | {"train": bench is not None}
+    def facts(_: Request) -> dict[str, Any]:
+        return {"train": bench is not None}
 
     async def page(request: Request) -> Response:
         return HTMLResponse(PAGE.format(title=title, head=head("window.js")), headers=HEADERS)
@@ -87,31 +81,15 @@ def window_app(
         await asyncio.to_thread(webbrowser.open, address)  # which may wait for the browser
         return JSONResponse({})
 
-    access = Access()
     routes = [
         Route("/", page),
-        *view_routes(facts),
+        *view_routes(models, translator, facts),
         Route("/ask/{name}", ask, methods=["POST"]),
         Route("/open", open_link, methods=["POST"]),
         *([Mount("/train", TrainRoutes(bench))] if bench else []),
-        Mount("/", Api(models, access)),
+        Mount("/", Api(models, Access())),
     ]
-    return Starlette(
-        routes=routes,
-        middleware=[Middleware(OfThisPage, access=access)],
-        exception_handlers={
-            Refused: lambda request, no: JSONResponse({"detail": str(no)}, no.status)
-        },
-    )
-
-
-def endpoints(models: Models, translator: OnnxTranslator | None) -> dict[str, Ask]:
-    """Return what the view asks, by the names that view/host.js calls it by."""
-    found = {"reply": reply_endpoint(models), "inspect": inspect_endpoint(models)}
-    if translator:
-        found["translation"] = translation_endpoint(translator)
-        found["crossing"] = crossing_endpoint(translator.bundle)
-    return found
+    return Starlette(routes=routes, exception_handlers={Refused: lambda _, no: no.answer()})
 
 
 async def events(answer: AsyncIterator[str]) -> AsyncIterator[str]:
@@ -121,21 +99,3 @@ async def events(answer: AsyncIterator[str]) -> AsyncIterator[str]:
             yield f"data: {text}\n\n"
     except UserError as error:
         yield f"data: {as_json(error=str(error))}\n\n"
-
-
-class OfThisPage:
-    """ASGI middleware that refuses other host names than this machine's, and other sites' pages."""
-
-    def __init__(self, app: Asgi, access: Access):
-        self.app, self.access = app, access
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            try:
-                self.access.check_host(scope)
-                check_origin(scope)
-            except Refused as refused:
-                answer = JSONResponse({"detail": str(refused)}, refused.status)
-                await answer(scope, receive, send)
-                return
-        await self.app(scope, receive, send)

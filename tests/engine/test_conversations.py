@@ -1,11 +1,9 @@
 """Many conversations with an exported model: what is read twice, who gets which text, and stops."""
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from queue import SimpleQueue
 from threading import Event
 
 import pytest
@@ -16,7 +14,6 @@ from gptcore.bundle import default_model
 from gptcore.checks import UserError
 from gptcore.engine.generate import Piece, Reply, Request, chat, chat_request, generate
 from gptcore.engine.onnx_session import open_slots
-from gptcore.engine.replies import Replies
 from gptcore.engine.sampling import Sampling
 from gptcore.engine.scheduler import Engine
 from gptcore.model import OnnxModel, load_model
@@ -52,7 +49,7 @@ def counting(model: OnnxModel, request: pytest.FixtureRequest) -> Counting:
 def engine(counting: Counting) -> Engine:
     """One of few slots."""
     slots = open_slots(counting.inference, counting.config, N_SLOTS)
-    return Engine(slots, counting.tokenizer, Replies())
+    return Engine(slots, counting.tokenizer)
 
 
 def user(text: str) -> dict[str, str]:
@@ -69,14 +66,6 @@ def answer(model: OnnxModel, messages: list, **options) -> tuple[str, Piece]:
     assert all(piece.n_prompt + piece.n_new <= model.config.block_size for piece in pieces)
     assert sum(len(piece.token_ids) for piece in pieces) == pieces[-1].n_new
     return text, pieces[-1]
-
-
-def is_idle(engine: Engine, seconds: float = 1.0) -> bool:
-    """Whether no reply is waited for, read or written, at the latest after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while engine.n_running and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return engine.n_running == 0
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, HOT], ids=["greedy", "hot"])
@@ -175,14 +164,6 @@ def conversation(i: int) -> list[int]:
     return [506, 508, 1, 2, 3, *[10 + i] * 20]
 
 
-def test_conversations_keep_their_caches_and_the_least_recent_ones_go(engine: Engine) -> None:
-    assert [read(engine, conversation(i)) for i in range(N_SLOTS)] == [25] * N_SLOTS
-    assert [read(engine, conversation(i)) for i in range(N_SLOTS)] == [AGAIN] * N_SLOTS
-    assert read(engine, conversation(100)) > 15, "a ninth conversation takes the oldest's place"
-    assert [read(engine, conversation(i)) for i in range(1, N_SLOTS)] == [AGAIN] * 7
-    assert read(engine, conversation(0)) > 15
-
-
 def test_more_may_ask_at_once_than_there_are_slots_and_the_latest_are_kept(
     engine: Engine, counting: Counting
 ) -> None:
@@ -193,60 +174,12 @@ def test_more_may_ask_at_once_than_there_are_slots_and_the_latest_are_kept(
     told: list[list[Piece]] = [[] for _ in requests]
     for request, pieces in zip(requests, told):
         engine.submit(request, Event(), pieces.append)
-    assert is_idle(engine, 20)
+    until(lambda: not engine.n_running)
     assert [pieces[-1].n_new for pieces in told] == expected
     for request in requests[-N_SLOTS:]:
         read(engine, request.ids)
     assert [read(engine, request.ids) for request in requests[-N_SLOTS:]] == [AGAIN] * N_SLOTS
     assert read(engine, conversation(0)) > 15
-
-
-def test_a_slot_has_one_reply_at_a_time_and_is_free_again_after_an_error(engine: Engine) -> None:
-    prompt, seen = conversation(0), []
-    asked = next(
-        request
-        for seed in range(100)  # some replies of a small model end at once
-        for request in [Request(prompt, replace(HOT, seed=seed), 30)]
-        if [*engine.answer(request)][-1].n_new == 30
-    )
-
-    def fail(piece: Piece | Exception) -> None:
-        """Called by the engine between two steps."""
-        seen.append([row.slot for row in engine.rows if row])
-        raise RuntimeError
-
-    expected = [piece.text for piece in engine.answer(asked)]
-    read(engine, prompt)
-    blocked = Event()
-    engine.submit(asked, Event(), lambda piece: blocked.wait(20))
-    others: list[SimpleQueue] = [SimpleQueue(), SimpleQueue()]
-    for arrived in others:
-        engine.submit(asked, Event(), arrived.put)
-    engine.submit(asked, Event(), fail)
-    assert engine.n_running == 4
-    blocked.set()
-    for arrived in others:
-        pieces = [arrived.get(timeout=20)]
-        while not pieces[-1].finish:
-            pieces.append(arrived.get(timeout=20))
-        assert "".join(piece.text for piece in pieces) == "".join(expected)
-    assert is_idle(engine) and len(seen) <= 2, "after the error it is told the end alone"
-    assert len(seen[0]) == len({*seen[0]}) == 4, "each has a slot of its own"
-    assert read(engine, prompt) == AGAIN
-
-
-def test_an_error_of_the_runtime_reaches_the_caller_and_the_next_one_is_answered(
-    counting: Counting,
-) -> None:
-    expected = list(counting.answer(Request([1, 2, 3], GREEDY, 5)))
-    with pytest.raises(Exception, match="out of data bounds"):
-        list(counting.answer(Request([1, 2, 10**6], GREEDY, 5)))
-    assert counting.engine.n_running == 0
-    told = list(counting.answer(Request([1, 2, 3], GREEDY, 5)))
-    assert [told[-1].n_new, *(i for piece in told for i in piece.token_ids)] == [
-        expected[-1].n_new,
-        *(i for piece in expected for i in piece.token_ids),
-    ]
 
 
 # ------------------------------------------------------------------ and when it is stopped
@@ -311,13 +244,6 @@ def test_a_stop_in_the_middle_of_a_long_prompt_ends_it_within_a_second(slow: Cou
     last = answer(slow, messages, max_tokens=3)[1]
     assert last.finish == "length"
     assert slow.n_computed == last.n_prompt + 2 - n_read, "what it had read is still there"
-
-
-def test_a_reply_that_nobody_reads_on_is_not_computed_on(counting: Counting) -> None:
-    steps = chat(counting, [user("Hello!")], GREEDY, max_tokens=200)
-    next(steps)
-    steps.close()
-    assert is_idle(counting.engine)
 
 
 @pytest.fixture(scope="module")

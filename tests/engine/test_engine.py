@@ -342,6 +342,8 @@ def test_a_prompt_that_leaves_no_room_is_refused_at_once(length: int, n_words: s
     engine, _ = new_engine(1)
     with pytest.raises(UserError, match=f"the prompt {n_words}"):
         engine.submit(Request([1] * length), Event(), Reader())
+    with pytest.raises(UserError, match=f"the prompt {n_words}"):
+        engine.answer(Request([1] * length))
     assert engine.n_running == 0
 
 

@@ -390,7 +390,7 @@ def test_the_api_answers_as_the_model_that_is_named(
         shown = requests.get(f"{url}/metrics", timeout=SECONDS).text
         assert 'gptcore_replies_total{model="two"} ' in shown
         document = requests.get(f"{url}/v1/openapi.json", timeout=SECONDS).json()
-        assert json.dumps([*models.names, *models.formats(), None]) in json.dumps(document)
+        assert json.dumps([*models.offered, None]) in json.dumps(document)
 
 
 def test_the_api_finds_a_model_that_is_exported_later(
@@ -431,7 +431,7 @@ def test_a_folders_name_means_its_model(nano: OnnxModel, folders: list[Path]) ->
 def test_a_name_may_be_followed_by_a_number_format(nano: OnnxModel, folders: list[Path]) -> None:
     models = Models(nano, folders, room_for(9))
     assert models.names == [nano.bundle.name, *NAMES]
-    assert models.formats()["one@int8"] == ("one", "int8")
+    assert models.asked("one@int8") == (models.offers["one"], "int8")
     assert models.check("one@int8") == "one@int8"
     for name in ("one@", "one@q2", "@int8", "none@int8"):
         with pytest.raises(NotHere):

@@ -19,23 +19,19 @@ from api_server import (
     HELLO,
     SECONDS,
     error_of,
-    is_closed,
     served,
     slow_steps,
     wait_until_idle,
+    with_slots,
 )
 from conftest import until
 
-import gptcore.api.connections
 import gptcore.api.protocol
 from gptcore.api.access import GUESSES, LONGEST_BODY, REPLIES, Access, Rate, Refused
 from gptcore.api.forms import ChatForm, TextForm
 from gptcore.api.routes import Api
 from gptcore.api.serve import read_keys
 from gptcore.checks import UserError
-from gptcore.engine.onnx_session import open_slots
-from gptcore.engine.replies import Replies
-from gptcore.engine.scheduler import Engine
 from gptcore.engine.schemas import grammar
 from gptcore.model import OnnxModel
 from gptcore.models import Models
@@ -192,23 +188,6 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(
         assert connection.recv(100).startswith(b"HTTP/1.1 408")
 
 
-def test_connections_on_which_nothing_is_asked_are_closed(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gptcore.api.connections, "HALF_OPEN", 3)
-    address = ("127.0.0.1", int(url.rpartition(":")[2]))
-    with ExitStack() as stack:
-        first = [stack.enter_context(socket.create_connection(address)) for _ in range(3)]
-        time.sleep(2.5)  # a sweep has seen them
-        later = [stack.enter_context(socket.create_connection(address)) for _ in range(6)]
-        silent = [*first, *later]
-        until(lambda: sum(map(is_closed, silent)) == 6)
-        assert all(map(is_closed, first)), "the newest are left, among which a visitor may be"
-        monkeypatch.setattr(gptcore.api.connections, "HEADER_SECONDS", 1.0)
-        until(lambda: all(map(is_closed, silent)))
-    assert requests.get(f"{url}/health", timeout=SECONDS).ok
-
-
 def test_a_stream_that_nobody_reads_is_given_up(
     nano: OnnxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,7 +197,7 @@ def test_a_stream_that_nobody_reads_is_given_up(
         wait_until_idle(nano)
         time.sleep(1)
         assert access.open.total() == REPLIES  # all is written, and waits to be read
-        monkeypatch.setattr(gptcore.api.connections, "READ_SECONDS", 1.0)
+        monkeypatch.setattr(gptcore.api.protocol, "READ_SECONDS", 1.0)
         until(lambda: not access.open)
 
 
@@ -313,21 +292,12 @@ def test_another_sites_page_cannot_post_what_needs_no_question_before(nano: Onnx
 
 def test_a_crowd_beyond_what_can_wait_is_told_to_come_again(nano: OnnxModel, monkeypatch) -> None:
     monkeypatch.setattr("gptcore.engine.scheduler.MAX_WAITING", 3)
-    nano = small(nano, n_slots=1)
-    with served(nano, Access()) as url:
+    with served(with_slots(nano, 1), Access()) as url:
         body = {"messages": HELLO, "n": 10, "temperature": 2, "max_tokens": 400}
         answer = requests.post(f"{url}/v1/chat/completions", json=body, timeout=SECONDS)
         assert "try again" in error_of(answer, 429) and int(answer.headers["Retry-After"]) > 0
         assert requests.post(f"{url}/v1/chat/completions", json=body | {"n": 2, "max_tokens": 2},
                              timeout=SECONDS).ok  # fmt: skip
-
-
-def small(model: OnnxModel, n_slots: int) -> OnnxModel:
-    """The same model with fewer slots."""
-    copy = OnnxModel(model.bundle, model.inference, 1, model.variant)
-    slots = open_slots(model.inference, model.config, n_slots)
-    copy.engine = Engine(slots, model.tokenizer, Replies())
-    return copy
 
 
 def test_one_address_waits_for_so_many_replies_and_no_more() -> None:

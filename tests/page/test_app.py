@@ -15,10 +15,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import NANO, ROOT, until
+from conftest import NANO, ROOT, Refused, until
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
+from gptcore.__main__ import main
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
 from gptcore.engine.inputs import to_settings
@@ -36,11 +37,6 @@ Serve = Callable[[OnnxModel], str]
 @pytest.fixture(scope="module")
 def client(serve: Serve, model: OnnxModel) -> Client:
     return Client(serve(model), verbose=False)
-
-
-def test_one_argument_is_enough_for_a_reply(client: Client) -> None:
-    reply = client.predict("Hello!", api_name="/chat")  # sampled, and so perhaps empty
-    assert isinstance(reply, str)
 
 
 def test_chat_is_the_only_public_endpoint(client: Client) -> None:
@@ -84,8 +80,6 @@ def test_a_job_streams_growing_text(serve: Serve, slow_model: OnnxModel) -> None
         ({"top_p": 2}, "top_p=2"),
         ({"history": [{"role": "robot", "content": "x"}]}, "unknown role 'robot'"),
         ({"history": [{"role": "user", "content": 7}]}, "content must be text"),
-        ({"history": "hello"}, "history must be a list"),
-        ({"history": 5}, "history must be a list"),
         ({"history": [5]}, "history must be a list"),
         ({"history": False}, "history must be a list"),
         ({"message": ""}, "the message is empty"),
@@ -207,15 +201,12 @@ def stands_still_within_a_second(model: OnnxModel) -> bool:
     return model.engine.n_running == 0
 
 
-def test_a_port_in_use_gives_a_clear_error(model_folder: Path) -> None:
+def test_a_port_in_use_gives_a_clear_error(refused: Refused) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = str(taken.getsockname()[1])
-        result = start_app("--model", str(model_folder), "--port", port)
-    assert result.returncode == 2
-    assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
-    assert "Traceback" not in result.stderr
+        port = taken.getsockname()[1]
+        assert f"cannot listen on 127.0.0.1:{port}" in refused(main, "--port", port)
 
 
 @pytest.mark.slow
@@ -248,30 +239,16 @@ def wait_for_answer(url: str) -> int:
 
 
 @pytest.mark.parametrize("wrong", ["--port=99999", "--host=nohost.invalid", "--host=a..b"])
-def test_an_address_that_cannot_be_is_refused_in_one_line(wrong: str) -> None:
-    result = start_app(wrong)
-    assert result.returncode == 2
-    assert result.stderr.startswith("error: cannot listen on ") and result.stderr.count("\n") == 1
+def test_an_address_that_cannot_be_is_refused(refused: Refused, wrong: str) -> None:
+    assert refused(main, wrong).startswith("error: cannot listen on ")
 
 
-def test_a_wrong_model_folder_gives_a_clear_error(tmp_path: Path) -> None:
-    # The usual port may be taken, which would be said first.
-    result = start_app("--model", str(tmp_path / "nowhere"), "--port", "0")
-    assert result.returncode == 2
-    assert result.stderr.startswith("error: no model folder at")
-    assert "Traceback" not in result.stderr
-
-
-def test_a_wrong_option_of_the_api_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_a_wrong_option_of_the_api_is_told_before_anything_is_loaded(
+    tmp_path: Path, refused: Refused
+) -> None:
     shutil.copy(NANO / "gptcore.json", tmp_path)  # without what it lists
-    result = start_app("--model", str(tmp_path), "--port", "0", "--rate-limit", "0")
-    assert result.returncode == 2
-    assert result.stderr.startswith("error: --rate-limit 0: choose 1 or more")
-
-
-def start_app(*arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "app.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    said = refused(main, "--model", tmp_path, "--port", 0, "--rate-limit", 0)
+    assert said.startswith("error: --rate-limit 0: choose 1 or more")
 
 
 def test_the_model_that_ships_greets_back(serve: Serve) -> None:

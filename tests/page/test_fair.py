@@ -6,25 +6,19 @@ from contextlib import ExitStack, closing
 from http.client import HTTPConnection
 
 import pytest
+from api_server import with_slots
 from conftest import until
 
 from gptcore.api.access import REPLIES, Access
-from gptcore.engine.onnx_session import open_slots
-from gptcore.engine.replies import Replies
-from gptcore.engine.scheduler import Engine
 from gptcore.model import OnnxModel
 
 SECONDS = 20.0
-N_SLOTS = 3
 
 
 @pytest.fixture
 def model(slow_model: OnnxModel) -> OnnxModel:
     """A model whose replies never end by themselves, with few slots."""
-    model = OnnxModel(slow_model.bundle, slow_model.inference, 1, slow_model.variant)
-    slots = open_slots(model.inference, model.config, N_SLOTS)
-    model.engine = Engine(slots, model.tokenizer, Replies())
-    return model
+    return with_slots(slow_model, 3)
 
 
 class Visitor:

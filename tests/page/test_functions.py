@@ -125,7 +125,8 @@ def test_a_choice_that_the_tools_do_not_have_is_refused() -> None:
         return {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": tools}}
 
     assert [*demanded(ASKED | {"tool_choice": allowed("grow.tree")})] == ["grow.tree"]
-    for choice in ("any", allowed("now"), {"function": {"name": "now"}}, {"function": 1}):
+    unknown = "any", allowed("now"), {"allowed_tools": 5}, {"function": {"name": "now"}}
+    for choice in (*unknown, {"function": 1}):
         with pytest.raises(UserError, match="names no function of tools"):
             demanded(ASKED | {"tool_choice": choice})
     for mode, tools, said in (

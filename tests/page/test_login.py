@@ -11,14 +11,15 @@ from http.client import HTTPConnection, HTTPResponse
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import NANO, ROOT
+from conftest import NANO, ROOT, Refused
 from gradio_client import Client
 
 from benchmarks.crowds.servers import free_port, wait_until_ready
+from gptcore.__main__ import main
 from gptcore.api.access import GUESSES, Access
 from gptcore.api.login import Login
 from gptcore.checks import UserError
-from gptcore.gradio.build import build_page, launch_options
+from gptcore.gradio.build import launch_page
 from gptcore.gradio.launch import choose_login
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
@@ -37,12 +38,10 @@ def model() -> OnnxModel:
 
 @contextmanager
 def served(model: OnnxModel, login: Login | None, *keys: str) -> Iterator[str]:
-    page = build_page(Models(model))
+    access = Access(keys, ["https://mine.example"], host="0.0.0.0")
+    page = launch_page(Models(model), access=access, login=login, prevent_thread_lock=True)
     try:
-        access = Access(keys, ["https://mine.example"], host="0.0.0.0")
-        options = launch_options(Models(model), page, access, login)
-        _, url, _ = page.launch(prevent_thread_lock=True, **options)
-        yield url
+        yield page.local_url
     finally:
         page.close()
 
@@ -216,12 +215,11 @@ def test_where_no_terminal_is_to_type_a_key_at_it_is_said(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("door", [["--host", "0.0.0.0"], ["--behind-proxy"]])
-def test_the_api_alone_asks_for_keys_where_others_reach_it(door: list[str]) -> None:
-    command = [sys.executable, "-m", "gptcore", "serve", *door, "--port", "0"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert told.returncode == 2 and told.stderr.count("\n") == 1
-    assert f"{' '.join(door)}: everyone" in told.stderr
-    assert "add --api-key, or --public" in told.stderr
+def test_the_api_alone_asks_for_keys_where_others_reach_it(
+    refused: Refused, door: list[str]
+) -> None:
+    said = refused(main, "serve", *door, "--port", 0)
+    assert f"{' '.join(door)}: everyone" in said and "add --api-key, or --public" in said
 
 
 def test_a_browser_chats_by_the_link_and_by_the_password(

@@ -15,7 +15,7 @@ import pytest
 from conftest import ROOT, TINY
 
 import gptcore.gradio.guard.visitors
-from gptcore.api.access import Refused
+from gptcore.api.access import Access, Refused
 from gptcore.api.bodies import read_chat
 from gptcore.bundle import default_model
 from gptcore.checks import UserError
@@ -46,7 +46,7 @@ def model() -> OnnxModel:
 
 @pytest.fixture(scope="module")
 def page(model: OnnxModel) -> gr.Blocks:
-    return build_page(Models(model))
+    return build_page(Models(model), None, Access())
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def text_page(model: OnnxModel) -> gr.Blocks:
     """The page of a model that was not trained on conversations."""
     base = copy(model)
     base.bundle = replace(model.bundle, facts=replace(model.bundle.facts, chat=False))
-    return build_page(Models(base))
+    return build_page(Models(base), None, Access())
 
 
 def call(page: gr.Blocks, name: str, data: object) -> None:
@@ -82,21 +82,6 @@ def test_what_the_pages_send_is_let_in(page: gr.Blocks, text_page: gr.Blocks) ->
     call(text_page, "reply", ["Once", {}, [], None])
 
 
-BAD: list[tuple[str, object, str]] = [
-    ("reply", [], "reply takes 4 values in data, not 0"),
-    ("reply", "Hello", "reply takes 4 values in data, not none"),
-]
-
-
-@pytest.mark.parametrize(("name", "data", "words"), BAD, ids=lambda v: str(v)[:40])
-def test_what_no_page_sends_is_refused(
-    page: gr.Blocks, name: str, data: object, words: str
-) -> None:
-    with pytest.raises(Refused, match=re.escape(words)) as refused:
-        call(page, name, data)
-    assert refused.value.status == 400 and len(str(refused.value)) < 200
-
-
 GOOD = {"prompt": MESSAGES, "settings": {}, "begun": []}
 
 
@@ -112,9 +97,6 @@ GOOD = {"prompt": MESSAGES, "settings": {}, "begun": []}
         ({"settings": {"temperature": None}}, "temperature"),
         ({"settings": {"max_tokens": 0}}, "max_tokens=0 is out of range"),
         ({"settings": {"stop": "x"}}, "stop must be a list of texts"),
-        ({"settings": {"stop": [""]}}, "none of them empty"),
-        ({"settings": {"stop": ["x"] * 17}}, "stop holds 17 texts: give at most 16"),
-        ({"settings": {"stop": ["x" * 101]}}, "stop has 101 characters: give at most 100"),
         ({"begun": [-1]}, "not an ordinary token"),
         ({"begun": [10**6]}, "not an ordinary token"),
         ({"begun": [True]}, "not an ordinary token"),
@@ -126,9 +108,10 @@ GOOD = {"prompt": MESSAGES, "settings": {}, "begun": []}
 def test_what_the_view_never_asks_is_refused(model: OnnxModel, change: dict, words: str) -> None:
     with pytest.raises(UserError, match=re.escape(words)):
         read(model, **GOOD | change)
-    with pytest.raises(
-        UserError, match="not an ordinary token"
-    ):  # a role token would begin a message
+
+
+def test_a_role_token_which_would_begin_a_message_begins_no_reply(model: OnnxModel) -> None:
+    with pytest.raises(UserError, match="not an ordinary token"):
         read(model, **GOOD | {"begun": [model.tokenizer.special["<|user|>"]]})
 
 
@@ -207,6 +190,7 @@ def test_what_cannot_be_crossed_is_refused(
         ("/gradio_api/call/nothing", {"data": []}, 404, "this page has no endpoint 'nothing'"),
         ("/gradio_api/call/reply", {"data": []}, 404, "this page has no endpoint 'reply'"),
         ("/gradio_api/call/chat", {"data": ["Hi"]}, 400, "chat takes 10 values in data, not 1"),
+        ("/gradio_api/call/chat", {"data": "Hi"}, 400, "chat takes 10 values in data, not none"),
         ("/gradio_api/call/v2/chat", {}, 400, "chat: message is missing"),
         ("/gradio_api/call/v2/chat", {"message": "Hi", "temp": 1}, 400, "chat has no 'temp'"),
     ],
@@ -216,7 +200,7 @@ def test_a_call_that_names_no_event_or_not_its_values_is_refused(
 ) -> None:
     with pytest.raises(Refused, match=re.escape(words)) as refused:
         check_call(page, path, body)
-    assert refused.value.status == status
+    assert refused.value.status == status and len(str(refused.value)) < 200
 
 
 @pytest.mark.slow

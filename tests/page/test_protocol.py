@@ -9,7 +9,6 @@ import pytest
 from api_server import SECONDS, is_closed, served
 from conftest import TINY, until
 
-import gptcore.api.connections
 import gptcore.api.protocol
 from gptcore.api.access import Access
 from gptcore.api.protocol import MOST_SMALL
@@ -64,10 +63,30 @@ def test_one_address_has_so_many_connections_and_no_more(
         assert many[0].recv(1000).startswith(b"HTTP/1.1 200")
 
 
+def test_connections_on_which_nothing_is_asked_are_closed(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gptcore.api.protocol, "HALF_OPEN", 3)
+    with ExitStack() as stack:
+        first = [stack.enter_context(connected(port)) for _ in range(3)]
+        for connection in first:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: local")
+        time.sleep(2.5)  # a sweep has seen them
+        later = [stack.enter_context(connected(port)) for _ in range(6)]
+        silent = [*first, *later]
+        until(lambda: sum(map(is_closed, silent)) == 6)
+        assert all(map(is_closed, first)), "the newest are left, among which a visitor may be"
+        monkeypatch.setattr(gptcore.api.protocol, "HEADER_SECONDS", 1.0)
+        until(lambda: all(map(is_closed, silent)))
+    with connected(port) as connection:
+        connection.sendall(CHUNKED % b"GET /health")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+
+
 def test_a_proxy_has_as_many_as_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     """It opens some ahead."""
     monkeypatch.setattr(gptcore.api.protocol, "MOST_OPEN", 5)
-    monkeypatch.setattr(gptcore.api.connections, "HALF_OPEN", 5)
+    monkeypatch.setattr(gptcore.api.protocol, "HALF_OPEN", 5)
     model = load_model(TINY / "model", threads=1, variant="fp32")
     with served(model, Access(behind_proxy=True)) as url, ExitStack() as stack:
         port = int(url.rpartition(":")[2])

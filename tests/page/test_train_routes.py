@@ -27,7 +27,7 @@ from gptcore.gradio.launch import trains
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
 from gptcore.page.train.child import Child, output_of
-from gptcore.page.train.progress import progress_of, thinned
+from gptcore.page.train.progress import progress_of
 from gptcore.page.train.settings import checked
 from gptcore.page.train.workbench import Workbench
 from gptcore.system.files import LOCK, locked, write_json
@@ -718,12 +718,3 @@ def test_an_output_that_cannot_be_read_does_not_hold_up_the_next_command(
     assert bench.state()["error"] == "the disk is gone"
     bench.begin("look", {})
     assert "2 conversations" in when_idle(bench)["look"]
-
-
-def test_a_long_curve_is_drawn_with_few_points() -> None:
-    points = [[float(i), 1.0] for i in range(1001)]
-    drawn = thinned(points)
-    assert len(drawn) <= 300
-    assert drawn[-1] == points[-1]
-    assert thinned(points[:5]) == points[:5]
-    assert thinned([]) == []

@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator
@@ -27,9 +26,9 @@ from gptcore.system.network import has_ipv6, listen
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.window.application import LOG, add_to_menu, check_files, open_log
 from gptcore.window.browser import CHOSEN, find_browser
+from gptcore.window.door import Door
 from gptcore.window.home import PORTS, AlreadyOpen, Home
 from gptcore.window.open import open_window
-from gptcore.window.opening import Opening
 from gptcore.window.server import window_app
 from gptcore.window.webview import sound_size
 
@@ -45,7 +44,7 @@ def model() -> OnnxModel:
 
 @pytest.fixture(scope="module")
 def address(model: OnnxModel) -> Iterator[str]:
-    with running(window_app(Models(model))) as found:
+    with running(Door(lambda: window_app(Models(model)), print, "a", Path())) as found:
         yield found
 
 
@@ -201,7 +200,8 @@ def test_nobody_else_has_the_port_at_either_address_of_localhost(
     monkeypatch.setattr(gptcore.window.home, "SECONDS", 0.1)  # until what says nothing is given up
     with listening(home := Home(tmp_path)) as port, pytest.raises(OSError):
         listen(address, port)
-    with listen(address, port), pytest.raises(UserError, match="another program has port"):
+    said = rf"another program has port {port}, .+ delete {home.file} .+"
+    with listen(address, port), pytest.raises(UserError, match=said):
         home.listen()
 
 
@@ -243,7 +243,7 @@ def test_a_second_start_brings_the_window_forward_also_while_it_loads(tmp_path: 
     home, shown, loads = Home(tmp_path), [], Event()
     with listening(home) as port:
         pass
-    app = Opening(lambda: loads.wait(20), lambda: shown.append(1), "nano", tmp_path)  # type: ignore
+    app = Door(lambda: loads.wait(20), lambda: shown.append(1), "nano", tmp_path)  # type: ignore
     with running(app, port) as address:
         told = rf"open already: http://localhost:{port} \(nano\)"
         with pytest.raises(AlreadyOpen, match=told):
@@ -255,16 +255,6 @@ def test_a_second_start_brings_the_window_forward_also_while_it_loads(tmp_path: 
         answer = requests.post(f"{address}/show", json=str(tmp_path), headers=headers, timeout=20)
         assert answer.status_code == 403 and len(shown) == 1
     loads.set()
-
-
-def test_a_port_that_another_program_has_is_named(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        home.remember(port=other.getsockname()[1])
-        with pytest.raises(UserError) as told:
-            home.listen()
-    assert re.fullmatch(rf"another program has port \d+, .+ delete {home.file} .+", str(told.value))
 
 
 # ---------------------------------------------------------------- what people are told

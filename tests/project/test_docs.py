@@ -13,7 +13,6 @@ import gptcore.api.protocol as protocol
 import gptcore.gradio.guard.visitors as visitors
 from gptcore.api.access import ALL_REPLIES, GUESSES, LONGEST_BODY, REPLIES
 from gptcore.api.bodies import MOST_TOLD
-from gptcore.api.connections import HEADER_SECONDS, READ_SECONDS
 from gptcore.engine.scheduler import MAX_WAITING
 from gptcore.engine.schemas.grammar import MOST_WAITING
 from gptcore.engine.schemas.supported import MOST_EXPRESSIONS
@@ -117,8 +116,8 @@ def test_continuous_integration_runs_the_readmes_test_commands() -> None:
         ("SECURITY.md", "and {} sessions a minute", [visitors.SESSIONS]),
         ("SECURITY.md", "nobody reads is given up after {} seconds", [visitors.UNREAD_SECONDS]),
         ("SECURITY.md", "a reply after {} minutes", [REPLY_SECONDS / 60]),
-        ("SECURITY.md", "without a request is closed after {} seconds", [HEADER_SECONDS]),
-        ("SECURITY.md", "is not read on after {} minutes", [READ_SECONDS / 60]),
+        ("SECURITY.md", "without a request is closed after {} seconds", [protocol.HEADER_SECONDS]),
+        ("SECURITY.md", "is not read on after {} minutes", [protocol.READ_SECONDS / 60]),
         ("SECURITY.md", "one address has {} connections at most", [protocol.MOST_OPEN]),
         ("SECURITY.md", "at most {} chunks", [protocol.MOST_SMALL]),
         ("SECURITY.md", "of less than {} bytes", [protocol.SMALL_CHUNK]),

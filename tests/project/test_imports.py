@@ -85,8 +85,8 @@ def test_nothing_that_trains_runs_onnx_sessions() -> None:
 # A room imports from itself and from the rooms before it.
 ROOMS = {
     "gptcore": [
-        *("checks", "config", "families", "feeds", "system", "text", "facts"),
-        *("typed_json", "bundle", "nn"),
+        *("checks", "config", "typed_json", "families", "feeds", "system", "text", "facts"),
+        *("bundle", "nn"),
         *("engine", "translation", "inspection", "model", "models", "terminal"),
         *("api", "page", "window", "gradio"),
     ],
@@ -154,7 +154,7 @@ import sys, inspect
 opened, getfile = [], inspect.getfile
 sys.addaudithook(lambda event, about: event == "open" and opened.append(str(about[0])))
 import app
-from gptcore.gradio.quick_import import import_gradio
+from gptcore.gradio.launch import import_gradio
 import_gradio()
 import gptcore.gradio.build
 assert inspect.getfile is getfile

@@ -64,7 +64,6 @@ def test_the_oldest_messages_are_left_out_and_that_is_said() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("nowhere", "no model folder at nowhere"),
         ("--temperature nan", "temperature=nan is out of range"),
         ("--top-p 2", "top_p=2.0 is out of range"),
         ("--max-tokens 0", "max_tokens=0 must be a whole number of at least 1"),

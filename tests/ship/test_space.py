@@ -16,7 +16,7 @@ from export.__main__ import main
 from export.ship.space import SDKS
 from export.ship.web import card
 from gptcore.bundle import load_bundle, load_translation_bundle, read_facts, write_facts
-from gptcore.gradio.zero_gpu import declare_gpu_function
+from gptcore.gradio.launch import declare_gpu_function
 from gptcore.page.facts import EXAMPLES
 from gptcore.system.files import files_in
 

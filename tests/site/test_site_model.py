@@ -144,7 +144,7 @@ def facts(model: OnnxModel) -> dict[str, Any]:
         "special": model.tokenizer.special,
         "site": {
             "block_size": model.config.block_size,
-            "chat_format": model.tokenizer.chat.to_dict(),
+            "chat_format": asdict(model.tokenizer.chat),
             "max_token_bytes": model.tokenizer.max_token_bytes,
         },
     }

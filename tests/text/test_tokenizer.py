@@ -113,20 +113,6 @@ def test_a_character_split_over_tokens_is_streamed_whole(tokenizer: Tokenizer, t
     assert not any("\ufffd" in piece for piece in pieces)
 
 
-def test_an_emoji_of_four_tokens_appears_with_the_last_of_them() -> None:
-    tokenizer = Tokenizer(SINGLES)
-    stream = tokenizer.stream()
-    assert [stream.push(i) for i in tokenizer.encode("🙂!")] == ["", "", "", "🙂", "!"]
-
-
-def test_an_unfinished_character_ends_as_one_replacement_character() -> None:
-    tokenizer = Tokenizer(SINGLES)
-    stream = tokenizer.stream()
-    ids = tokenizer.encode("🙂")[:3]
-    assert [stream.push(i) for i in ids] == ["", "", ""]
-    assert stream.finish() == "\ufffd" == tokenizer.decode(ids)
-
-
 def test_special_tokens_are_left_out_of_decoded_text(tokenizer: Tokenizer) -> None:
     special = list(tokenizer.special.values())
     assert tokenizer.decode([*special, *tokenizer.encode("Hi"), *special]) == "Hi"

@@ -27,6 +27,7 @@ from gptcore.bundle import (
     ENCODER,
     FACTS,
     INDEX,
+    INSPECT,
     load_bundle,
     load_translation_bundle,
     read_facts,
@@ -401,4 +402,4 @@ def test_a_textbook_decoder_trains_exports_verifies_and_writes(
 def test_a_translator_is_loaded_with_its_own_tokenizers(translator: OnnxTranslator) -> None:
     assert translator.provider == "CPUExecutionProvider"
     assert translator.source_tokenizer.sha256 != translator.tokenizer.sha256
-    assert translator.bundle.inspect is not None
+    assert INSPECT in translator.bundle.facts.sha256

@@ -14,10 +14,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from export.folder.write import add_inspect
 from gptcore.bundle import read_facts, write_facts
-from gptcore.gradio.build import build_page, launch_options
 from gptcore.inspection import Inspector, ids_of_messages, ids_of_text, inspect_ids
 from gptcore.model import OnnxModel, load_model
-from gptcore.models import Models
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import translate
 
@@ -31,15 +29,13 @@ def seen_model(inspectable: Path) -> OnnxModel:
 
 
 @pytest.fixture(scope="module")
-def url(seen_model: OnnxModel, translator: OnnxTranslator) -> Iterator[str]:
+def url(
+    serve: Callable[..., str], seen_model: OnnxModel, translator: OnnxTranslator
+) -> Iterator[str]:
     """The address of a page that has every room."""
     sound = translator.bundle
     translator.bundle = replace(sound, facts=replace(sound.facts, examples=tuple(LINES)))
-    page = build_page(Models(seen_model), translator)
-    options = launch_options(Models(seen_model), page, translator=translator)
-    _, url, _ = page.launch(prevent_thread_lock=True, **options)
-    yield url
-    page.close()
+    yield serve(seen_model, translator)
     translator.bundle = sound
 
 

@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 
 from gptcore.api.access import (
     Asgi,
@@ -103,7 +103,7 @@ class Guard:
             headers = self.login.challenge
         if "text/html" in Headers(scope=scope).get("accept", ""):  # a person reads it
             return PlainTextResponse(str(refused), refused.status, headers)
-        return JSONResponse({"detail": str(refused)}, refused.status, headers)
+        return refused.answer(headers)
 
     async def read(self, scope: Scope, receive: Receive, send: Send) -> None:
         queue = scope["app"].get_blocks()._queue

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from gptcore.api.access import Refused, Scope, visitor
-from gptcore.api.connections import Connections
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -40,7 +39,6 @@ class Visitors:
         self.streams: Counter[str] = Counter()  # open ones of each address
         self.readers: Counter[str] = Counter()  # open ones of each session
         self.joined: dict[str, tuple[str, float]] = {}  # session -> address, time of the last join
-        self.connections = Connections(behind_proxy)
 
     def address(self, scope: Scope) -> str:
         return visitor(scope, self.behind_proxy)
@@ -84,10 +82,7 @@ class Visitors:
         """Drop, once a second until the server ends, whatever nobody reads or finishes."""
         while True:
             await asyncio.sleep(1.0)
-            now = time.monotonic()
-            await self.forget_unread(page._queue, now)
-            if hasattr(page, "server"):  # it has begun
-                self.connections.sweep(page.server.server_state.connections, now)
+            await self.forget_unread(page._queue, time.monotonic())
 
     async def forget_unread(self, queue: "Queue", now: float) -> None:
         for event in list(queue.event_ids_to_events.values()):

@@ -11,8 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gptcore.checks import UserError
-from gptcore.system.files import list_checkpoints, read_json, read_object, step_of
+from gptcore.system.files import list_checkpoints, read_json, remembered, step_of
 
 CONFIG = "config.json"  # of a run; a training writes it when it begins
 DRAWN = 300  # points of a curve
@@ -54,10 +53,7 @@ def progress_of(run: Path) -> dict[str, Any] | None:
 
 def is_settled(run: Path, train: dict[str, Any]) -> bool:
     """Return whether a run is complete, with the weights before it mixed in if `keep` is set."""
-    try:
-        summary = read_object(run / "summary.json")
-    except (OSError, UserError):
-        return False
+    summary = remembered(run / "summary.json")
     return bool(summary) and (not train["keep"] or "kept" in summary)
 
 

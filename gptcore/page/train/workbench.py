@@ -15,7 +15,7 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock, Thread
@@ -27,7 +27,7 @@ from gptcore.page.train.child import Child, output_of, planned
 from gptcore.page.train.progress import CONFIG, progress_of
 from gptcore.page.train.settings import checked
 from gptcore.system.command_line import INTERRUPTED
-from gptcore.system.files import LOCK, is_locked, read_object, write_json
+from gptcore.system.files import LOCK, is_locked, remembered, write_json
 
 INSTALL = "pip install -r requirements-train.txt"
 MOST_BYTES, MOST_TEXTS = 500_000_000, 200
@@ -306,13 +306,6 @@ class Workbench:
     def check_idle(self) -> None:
         if self.doing:
             raise UserError("a command is running: stop it, or wait for its end")
-
-
-def remembered(path: Path) -> dict[str, Any]:
-    """Return what a file of ours holds; a damaged one counts as none."""
-    with suppress(OSError, UserError):
-        return read_object(path)
-    return {}
 
 
 def is_trainable(folder: Path) -> bool:

@@ -2,7 +2,9 @@
 
 POST /show   brings the window to the front, for a second start: also while it loads, or cannot load
 
->>> uvicorn.run(Opening(load, window.show, "gptcore", home.folder), port=7861)   # doctest: +SKIP
+It answers under the names of this machine alone, and no page of another site.
+
+>>> uvicorn.run(Door(load, window.show, "gptcore", home.folder), port=7861)   # doctest: +SKIP
 """
 
 import asyncio
@@ -16,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from gptcore.api.access import Access, Asgi, Receive, Refused, Scope, Send, check_origin, read_json
 
 
-class Opening:
+class Door:
     """ASGI application that lets all requests but one wait for what `load` returns."""
 
     def __init__(self, load: Callable[[], Asgi], show: Callable[[], None], title: str, home: Path):
@@ -34,22 +36,21 @@ class Opening:
             raise
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == "/show":
-            app: Asgi = await self.come_forward(scope, receive)
-        else:
-            try:
-                app = await asyncio.wrap_future(self.loaded)
-            except asyncio.CancelledError:  # the window was closed, and nobody waits any more
-                return
-        await app(scope, receive, send)
-
-    async def come_forward(self, scope: Scope, receive: Receive) -> Response:
         try:
             Access().check_host(scope)
             check_origin(scope)
-            if await read_json(scope, receive) != str(self.home):
-                raise Refused(409, "this is the window of another program")
+            if scope["path"] == "/show":
+                app: Asgi = await self.come_forward(scope, receive)
+            else:
+                app = await asyncio.wrap_future(self.loaded)
         except Refused as refused:
-            return JSONResponse({"detail": str(refused)}, refused.status)
+            app = refused.answer()
+        except asyncio.CancelledError:  # the window was closed, and nobody waits any more
+            return
+        await app(scope, receive, send)
+
+    async def come_forward(self, scope: Scope, receive: Receive) -> Response:
+        if await read_json(scope, receive) != str(self.home):
+            raise Refused(409, "this is the window of another program")
         self.show()
         return JSONResponse({"model": self.title})
