@@ -419,8 +419,7 @@ def test_what_a_run_without_a_checkpoint_took_from_another_model_does_not_stay(
     out = tmp_path / "run"
     keep_family(base, out)  # and then it was killed
     assert (out / "family" / "tokenizer.json").is_file()
-    settings = [word for key, n in SETTINGS.items() for word in ("--set", f"{key}={n}")]
-    assert main([str(chats), "--preset", "tiny", "--out", str(out), *settings]) == 0
+    assert main([str(chats), "--preset", "tiny", "--out", str(out), *set_options(**SETTINGS)]) == 0
     assert not (out / "family").exists()
 
 
