@@ -94,7 +94,6 @@ def train(
     nothing to resume.
     """
     world, checkpoint = task.world, open_checkpoint(run) if resume else None
-    measured = run.evaluations() if resume else {}
     settings, state = build_state(run.model, run.train, world, checkpoint, initial)
     run = replace(run, train=settings)
     records = Records(run, world, state.step if resume else None)
@@ -107,8 +106,8 @@ def train(
     tell_start(run, task, state)
     try:
         with Interrupts() as interrupts:
-            is_measured = not resume or state.step in measured
-            if not is_measured and is_due(state.step, run.train.eval_every, run.train):
+            due = resume and is_due(state.step, run.train.eval_every, run.train)
+            if due and state.step not in run.evaluations():
                 with waiting("measuring"):
                     measure(task, state, records, interrupts)
             run = take_steps(run, task, state, records, interrupts)

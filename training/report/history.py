@@ -87,10 +87,6 @@ class History:
         _, values = self.column(key)
         return float(values[-1]) if len(values) else None
 
-    def end(self, axis: str) -> float | None:
-        positions = self.axes[axis]
-        return float(positions[-1]) if positions is not None and len(positions) else None
-
 
 def spread(n: int, wanted: int) -> list[int]:
     """Return at most `wanted` evenly spaced indices of 0..n-1, including the last one."""
