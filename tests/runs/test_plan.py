@@ -5,6 +5,7 @@ import json
 import math
 import random
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -385,7 +386,14 @@ def test_a_pilot_run_measures_64_rows_at_most(tmp_path: Path) -> None:
     assert 32 <= sum(len(ids) for ids in found[1:]) <= 64
 
 
+@pytest.fixture
+def own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clocks tell the time of the processor for this process alone, whatever else is running."""
+    monkeypatch.setattr(time, "perf_counter", time.process_time)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_time")
 @pytest.mark.parametrize(
     ("n_lines", "expected"), [(400, "unknown for so short"), (9000, r"\d\.\d+ bits per byte")]
 )
@@ -437,6 +445,7 @@ def test_a_depth_is_planned_and_trained_and_the_same_command_goes_on(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_time")
 def test_a_plan_that_is_only_asked_for_trains_nothing(
     book: Path, tmp_path: Path, capsys: pytest.CaptureFixture, refused: Refused
 ) -> None:
