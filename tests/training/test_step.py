@@ -52,8 +52,15 @@ def logits_of(model: torch.nn.Module, x: Tensor) -> Tensor:
     return model(**whole_sequence(x))[0]
 
 
-def plain_state(model: torch.nn.Module, world: World = World()) -> State:
-    return State(model, model, [], CPU, torch.float32, world)
+def gradients(
+    model: torch.nn.Module, batch: tuple[Tensor, Tensor], micro_batch: int, world: World = World()
+) -> tuple[float, list[Tensor]]:
+    """The loss and the gradients of a batch, of which this process has its part."""
+    model.zero_grad()
+    config = TrainConfig(batch_size=len(batch[0]) * world.size, micro_batch_size=micro_batch)
+    state = State(model, model, [], CPU, torch.float32, world)
+    loss = accumulate_gradients(state, batch, logits_of, config)
+    return loss, [p.grad.clone() for p in model.parameters()]
 
 
 @pytest.mark.parametrize("n_ignored", [0, 130])
@@ -64,13 +71,7 @@ def test_gradients_do_not_depend_on_the_micro_batches(n_ignored: int) -> None:
     y = torch.randint(0, 512, (4, 64))
     y.view(-1)[:n_ignored] = IGNORED  # two sequences and more without targets
 
-    def gradients(n_micro_batches: int) -> tuple[float, list[Tensor]]:
-        model.zero_grad()
-        config = TrainConfig(batch_size=4, micro_batch_size=4 // n_micro_batches)
-        loss = accumulate_gradients(plain_state(model), (x, y), logits_of, config)
-        return loss, [p.grad.clone() for p in model.parameters()]
-
-    whole, parts = gradients(1), gradients(4)
+    whole, parts = (gradients(model, (x, y), micro_batch) for micro_batch in (4, 1))
     logits = logits_of(model, x)
     mean = F.cross_entropy(logits.flatten(0, 1), y.flatten(), ignore_index=IGNORED).item()
     assert whole[0] == pytest.approx(mean, abs=1e-5) == pytest.approx(parts[0], abs=1e-5)
@@ -89,14 +90,7 @@ def test_the_mean_of_all_processes_gradients_is_the_gradient_of_the_whole_batch(
     torch.manual_seed(0)
     model = build_model(SMALL)
     x, y = torch.randint(0, 512, (2, 2, 64))
-
-    def gradients(world: World, n_rows: int) -> tuple[float, list[Tensor]]:
-        model.zero_grad()
-        config = TrainConfig(batch_size=n_rows, micro_batch_size=1)
-        loss = accumulate_gradients(plain_state(model, world), (x, y), logits_of, config)
-        return loss, [p.grad.clone() for p in model.parameters()]
-
-    alone, half = gradients(World(), 2), gradients(Twin(size=2), 4)
+    alone, half = (gradients(model, (x, y), 1, world) for world in (World(), Twin(size=2)))
     assert half[0] == pytest.approx(alone[0], abs=1e-6)
     for a, b in zip(alone[1], half[1]):
         torch.testing.assert_close(a, b)
@@ -116,11 +110,9 @@ def test_the_head_computes_few_positions_that_are_not_learned_with_the_same_grad
     loss = F.cross_entropy(logits, y.flatten(), ignore_index=IGNORED, reduction="sum")
     (loss / max(1, 256 - n_ignored)).backward()
     expected = [p.grad.clone() for p in model.parameters()]
-    model.zero_grad()
     seen: list[int] = []
     model.head.register_forward_hook(lambda _, inputs, output: seen.append(len(output)))
-    config = TrainConfig(batch_size=4, micro_batch_size=4)
-    accumulate_gradients(plain_state(model), (x, y), logits_of, config)
+    gradients(model, (x, y), 4)
     assert seen == [256 - n_ignored + (n_filled if n_ignored == 130 else 0)]
     for parameter, gradient in zip(model.parameters(), expected):
         torch.testing.assert_close(parameter.grad, gradient, atol=1e-6, rtol=1e-4)
