@@ -342,6 +342,8 @@ def test_it_looks_right_small_and_dark(visit: Visit, url: str, width: int, dark:
     background = page.evaluate("getComputedStyle(document.querySelector('.gpt')).backgroundColor")
     brightness = sum(map(int, re.findall(r"\d+", background)[:3])) / 3
     assert (brightness < 100) == dark
+    jump = page.evaluate("getComputedStyle(document.querySelector('.jump')).backgroundColor")
+    assert jump != "rgba(0, 0, 0, 0)", "no letters are seen through the button to the end"
     place = page.get_by_label("Settings").first.bounding_box()
     assert place["x"] + place["width"] <= width, "the whole bar is seen"
     page.get_by_label("Settings").first.click()  # hides it where it is shown, and the reverse
