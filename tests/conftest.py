@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gptcore.api.access import Access
 
 Refused = Callable[..., str]
+Visit = Callable[..., "Page"]
 # Windows has no pseudo-terminals of the kind that Python opens.
 collect_ignore = ["runtime/test_pseudo_terminal.py"] if sys.platform == "win32" else []
 ROOT = Path(__file__).parent.parent
@@ -150,11 +151,23 @@ def url(serve: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def page(browser: "Browser", url: str) -> "Iterator[Page]":
-    """That page in a browser of its own, whose console must not tell of an error."""
+def visit(browser: "Browser") -> "Iterator[Visit]":
+    """Opens pages, each in a context of its own; no console may tell of an error."""
     from in_browser import open_page
 
-    opened = open_page(browser, url)
-    yield opened
-    assert opened.errors == []
-    opened.context.close()
+    opened: list[Page] = []
+
+    def start(*page: object, **more: object) -> "Page":
+        opened.append(open_page(browser, *page, **more))
+        return opened[-1]
+
+    yield start
+    for page in opened:
+        assert page.errors == []
+        page.context.close()
+
+
+@pytest.fixture
+def page(visit: "Visit", url: str) -> "Page":
+    """The page at the address `url`."""
+    return visit(url)

@@ -23,7 +23,7 @@ CHROMIUM_ARGUMENTS = [
 
 def open_page(browser: Browser, url: str, width: int = 1280, dark: bool = False, **more) -> Page:
     page = new_tab(browser, url, width, dark, **more)
-    expect(box(page)).to_be_visible()
+    expect(page.locator(".gpt")).to_be_visible()
     return page
 
 
@@ -44,6 +44,10 @@ def new_tab(browser: Browser, url: str, width: int = 1280, dark: bool = False, *
 
 def box(page: Page) -> Locator:
     return page.locator(".composer .box")
+
+
+def enter(page: Page, room: str) -> None:
+    page.locator(".rooms").get_by_role("button", name=room).click()
 
 
 def say(page: Page, text: str) -> None:
@@ -93,6 +97,21 @@ def rename(page: Page, name: str) -> None:
     item.get_by_label("Rename").click()
     item.locator("input").fill(name)
     item.locator("input").press("Enter")
+
+
+def edit(message: Locator, text: str) -> Locator:
+    """Change a message's text, but for the key that keeps it; the box."""
+    message.hover()
+    message.get_by_label("Edit").click()
+    box = message.locator(".editor")
+    box.fill(text)
+    return box
+
+
+def delete_last(page: Page) -> None:
+    """Delete what was asked last, and its reply."""
+    page.locator(".message.user").last.hover()
+    page.locator(".message.user").last.get_by_label("Delete this message").click()
 
 
 def set_number(page: Page, label: str, value: str) -> None:

@@ -245,6 +245,22 @@ def set_options(**settings: object) -> list[str]:
     return [f"--set={key}={value}" for key, value in settings.items()]
 
 
+# Settings of a training of seconds.
+QUICK = {
+    "n_layer": 1,
+    "block_size": 64,
+    "batch_size": 4,
+    "micro_batch_size": 2,
+    "dtype": "float32",  # else each process takes what is faster just then
+    "log_every": 1,
+}
+
+
+def quick_words(text: Path, out: Path, **settings: object) -> list[str]:
+    """What follows `python -m training`."""
+    return [str(text), "--preset", "tiny", "--out", str(out), *set_options(**QUICK | settings)]
+
+
 @pytest.fixture(scope="session")
 def translation_run(pairs_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run that has learned most of the made-up language; its heads are in groups of two."""

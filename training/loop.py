@@ -34,6 +34,7 @@ from training.report.findings import findings
 from training.report.history import History
 from training.report.records import Records
 from training.report.report import write_report
+from training.run.base import first_weights
 from training.run.clock import Clock, Watch
 from training.run.config import TrainConfig
 from training.run.directory import Run, Samples
@@ -88,13 +89,13 @@ def train(
 ) -> dict[str, Any] | None:
     """Train to the last step and return the summary, or None if the run was paused.
 
-    `initial`: weights to start from (fine-tuning); a run of adapters needs them to resume, too.
-    Ctrl-C pauses it: the state is saved after the step. A step whose loss or gradient is not finite
-    updates nothing. Raises UserError after MAX_BAD_STEPS such steps in a row, and if there is
-    nothing to resume.
+    `initial`: weights to start from (fine-tuning). Ctrl-C pauses it: the state is saved after the
+    step. A step whose loss or gradient is not finite updates nothing. Raises UserError after
+    MAX_BAD_STEPS such steps in a row, and if there is nothing to resume.
     """
     world, checkpoint = task.world, open_checkpoint(run) if resume else None
-    measured = run.evaluations() if resume else {}
+    if resume and run.train.lora:
+        initial = first_weights(run)  # beside the adapters, which alone are in the checkpoint
     settings, state = build_state(run.model, run.train, world, checkpoint, initial)
     run = replace(run, train=settings)
     records = Records(run, world, state.step if resume else None)
@@ -107,8 +108,8 @@ def train(
     tell_start(run, task, state)
     try:
         with Interrupts() as interrupts:
-            is_measured = not resume or state.step in measured
-            if not is_measured and is_due(state.step, run.train.eval_every, run.train):
+            is_to_measure = resume and is_due(state.step, run.train.eval_every, run.train)
+            if is_to_measure and state.step not in run.evaluations():
                 with waiting("measuring"):
                     measure(task, state, records, interrupts)
             run = take_steps(run, task, state, records, interrupts)

@@ -67,20 +67,23 @@ def test_every_matrix_is_the_files_integers_times_its_scales(stripped: Path) -> 
         assert np.array_equal(weights[name].numpy(), expected), name
 
 
-def test_a_file_that_was_changed_is_refused(stripped: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(stripped, tmp_path / "model")
-    with open(folder / VARIANTS["q8"], "ab") as file:
-        file.write(b"!")
-    with pytest.raises(UserError, match="is damaged or changed"):
-        open_base(folder)
-
-
-def test_weights_in_several_files_are_not_read_from_the_smaller_ones(
-    stripped: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        (VARIANTS["q8"], b"!", "is damaged or changed"),
+        (INDEX, b"{}", "keeps its weights in several files"),
+        ("onnx", None, "has no weights to go on from"),
+    ],
+)
+def test_weights_that_cannot_be_read_whole_are_refused(
+    stripped: Path, tmp_path: Path, name: str, content: bytes | None, said: str
 ) -> None:
     folder = shutil.copytree(stripped, tmp_path / "model")
-    (folder / INDEX).write_text("{}")
-    with pytest.raises(UserError, match="keeps its weights in several files"):
+    if content is None:
+        shutil.rmtree(folder / name)
+    else:
+        (folder / name).write_bytes(content)
+    with pytest.raises(UserError, match=said):
         open_base(folder)
 
 
@@ -88,9 +91,3 @@ def test_a_head_of_its_own_is_refused_by_the_name_of_the_setting() -> None:
     config = replace(read_facts(SHIPPED).config, tied_embeddings=False)
     with pytest.raises(UserError, match=r"tied_embeddings=false, .*: name a folder with model"):
         read_quantized(SHIPPED / VARIANTS["q8"], config)
-
-
-def test_a_folder_without_any_weights_is_refused(stripped: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(stripped, tmp_path / "model", ignore=lambda *_: ["onnx"])
-    with pytest.raises(UserError, match="has no weights to go on from"):
-        open_base(folder)

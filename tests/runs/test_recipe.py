@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import Refused
 from trained import RECIPE_MODEL
 
 from export.__main__ import main as export
@@ -57,13 +58,17 @@ def few_dialogues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.jobs.stages.N_DIALOGUES", 60)
 
 
-def command_of(recipe: Path, out: Path, data_dir: Path) -> list[str]:
-    return ["recipe", str(recipe), "--out", str(out), "--data-dir", str(data_dir)]
-
-
 def write(path: Path, *stages: str, settings: str = SETTINGS) -> Path:
     path.write_text(settings + "".join(f"[[stages]]\n{stage}\n" for stage in stages))
     return path
+
+
+def train(out: Path, *stages: str) -> list[str]:
+    """Train the stages of a recipe; the command."""
+    recipe, data_dir = write(out.with_suffix(".toml"), *stages), out.parent / "data"
+    command = ["recipe", str(recipe), "--out", str(out), "--data-dir", str(data_dir)]
+    assert main(command) == 0
+    return command
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
@@ -122,9 +127,7 @@ def test_a_stage_reads_its_mix_in_epochs(data_dir, tmp_path) -> None:
         'name = "one"\nmix = {dialogues = 1, rasbt-instruct = 0.5}',
         'name = "three"\nmix = {dialogues = 1, rasbt-instruct = 0.5}\nepochs = 3',
     )
-    recipe = write(tmp_path / "two.toml", *stages)
-    command = command_of(recipe, tmp_path / "runs", data_dir)
-    assert main(command) == 0
+    train(tmp_path / "runs", *stages)
     one, three = (Run.load(tmp_path / "runs" / name) for name in ("one", "three"))
     n_rows = len(Rows(shards_of(three), "train", three.row_tokens))
     assert three.train.steps == math.ceil(3 * n_rows / 64) > one.train.steps
@@ -138,19 +141,14 @@ def test_a_stage_keeps_a_share_of_the_weights_before_it(data_dir, tmp_path, refu
         'name = "second"\nmix = {rasbt-instruct = 3}',
         'name = "kept"\nmix = {rasbt-instruct = 3}\ntrain = {keep = 0.75}',
     )
-    recipe = write(tmp_path / "three.toml", *stages)
     out = tmp_path / "runs"
-    command = command_of(recipe, out, data_dir)
-    assert main(command) == 0
+    command = train(out, *stages)
     before, run = Run.load(out / "second").best_checkpoint().model, Run.load(out / "kept")
     measured, after = run.summary(), run.best_checkpoint()
     assert measured["kept"] == 0.75 and after.path.name == f"step-{run.train.steps}"
     assert run.evaluations()[run.train.steps]["bits_per_byte"] == measured["bits_per_byte"]
 
-    alone = write(
-        tmp_path / "alone.toml", *stages[:2], stages[2].replace("\ntrain = {keep = 0.75}", "")
-    )
-    assert main(command_of(alone, tmp_path / "alone", data_dir)) == 0
+    train(tmp_path / "alone", *stages[:2], stages[2].replace("\ntrain = {keep = 0.75}", ""))
     own = Run.load(tmp_path / "alone" / "kept").best_checkpoint().model
     for name, mean in after.model.items():
         assert torch.allclose(mean, 0.75 * before[name] + 0.25 * own[name], atol=1e-6)
@@ -173,8 +171,7 @@ def test_a_stage_that_was_stopped_keeps_its_share_by_the_command_that_the_doctor
         'name = "first"\nmix = {rasbt-instruct = 1}',
         'name = "kept"\nmix = {rasbt-instruct = 3}\ntrain = {keep = 0.75}\nepochs = 4',
     )
-    recipe = write(tmp_path / "two.toml", *stages)
-    assert main(command_of(recipe, tmp_path / "runs", data_dir)) == 0
+    _, recipe, *_ = train(tmp_path / "runs", *stages)
     run, before = Run.load(tmp_path / "runs" / "kept"), after_run(Run.load(tmp_path / "runs/first"))
     mixed = run.best_checkpoint()
     shutil.rmtree(mixed.path)
@@ -186,7 +183,7 @@ def test_a_stage_that_was_stopped_keeps_its_share_by_the_command_that_the_doctor
     again = run.best_checkpoint()
     assert all(torch.equal(again.model[name], mixed.model[name]) for name in mixed.model)
 
-    kept = read_recipe(str(recipe))[1]
+    kept = read_recipe(recipe)[1]
     less = replace(kept.training, micro_batch_size=16)  # memory
     for stage in (kept, replace(kept, training=less)):
         check_unchanged(stage, run, before)
@@ -204,9 +201,7 @@ def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
         'name = "first"\nmix = {rasbt-instruct = 3, dialogues = 1}',
         'name = "second"\nmix = {dialogues = 2}\ntrain = {learning_rate = 0.0}',
     )
-    recipe = write(tmp_path / "two.toml", *stages)
-    command = command_of(recipe, tmp_path / "runs", data_dir)
-    assert main(command) == 0
+    command = train(tmp_path / "runs", *stages)
     first, second = (Run.load(tmp_path / "runs" / name) for name in ("first", "second"))
     assert first.tokenizer.sha256 == second.tokenizer.sha256
     assert second.data.source == "dialogues x 2"
@@ -227,9 +222,7 @@ def test_stages_go_on_from_each_other_and_a_finished_one_is_not_repeated(
 def test_a_later_stage_starts_from_a_folder(data_dir, tmp_path, refused) -> None:
     stages = ('name = "first"\nmix = {dialogues = 1}',
               'name = "second"\nmix = {dialogues = 2}\ntrain = {learning_rate = 0.0}')  # fmt: skip
-    recipe = write(tmp_path / "two.toml", *stages)
-    command = ["recipe", str(recipe), "--data-dir", str(data_dir)]
-    assert main([*command, "--out", str(tmp_path / "runs")]) == 0
+    command = train(tmp_path / "runs", *stages)
     folder = tmp_path / "model"
     assert export([str(tmp_path / "runs" / "first"), "--out", str(folder)]) == 0
     alone = [*command, "--out", str(tmp_path / "alone"), "--from", "second"]
@@ -252,9 +245,7 @@ def test_no_stage_measures_on_what_another_has_learned(data_dir, tmp_path, monke
         'name = "large"\nmix = {rasbt-instruct = 9}',
         'name = "little"\nmix = {rasbt-instruct = 0.9}',
     )
-    recipe = write(tmp_path / "two.toml", *stages)
-    command = command_of(recipe, tmp_path / "runs", data_dir)
-    assert main(command) == 0
+    train(tmp_path / "runs", *stages)
     learned = documents_of(tmp_path / "runs" / "large", "train")
     held_out = documents_of(tmp_path / "runs" / "little", "val")
     assert held_out and not held_out & learned
@@ -270,17 +261,14 @@ def documents_of(run: Path, split: str) -> set[tuple[int, ...]]:
 @pytest.mark.parametrize("finished", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("change", [("2}", "3}"), ("2}", "2}\nepochs = 2"), ("0.0", "0.1")])
 def test_a_begun_stage_keeps_its_mix_and_settings(
-    change: tuple[str, str], finished: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    change: tuple[str, str], finished: bool, tmp_path: Path, refused: Refused
 ) -> None:
     stage = 'name = "only"\nmix = {dialogues = 2}\ntrain = {learning_rate = 0.0}'
-    recipe = write(tmp_path / "one.toml", stage)
-    command = ["recipe", str(recipe), "--out", str(tmp_path / "runs")]
-    assert main(command) == 0
+    command = train(tmp_path / "runs", stage)
     if not finished:
         (tmp_path / "runs" / "only" / "summary.json").unlink()
-    write(recipe, stage.replace(*change))
-    assert main(command) == 2
-    assert "restore the recipe, or choose another --out" in capsys.readouterr().err
+    write(tmp_path / "runs.toml", stage.replace(*change))
+    assert "restore the recipe, or choose another --out" in refused(main, *command)
 
 
 @pytest.mark.parametrize(

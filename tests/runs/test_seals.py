@@ -1,4 +1,4 @@
-"""Of what is sealed every changed bit is noticed: a run's settings, the shards' manifest."""
+"""Of what is sealed every changed bit is noticed: settings of a run, manifests of its parts."""
 
 import json
 import random
@@ -10,29 +10,31 @@ import pytest
 from conftest import TINY
 
 from gptcore.checks import UserError
-from gptcore.system.files import read_json, read_sealed, sealed, unseal, write_json
+from gptcore.nn.checkpoint import load_checkpoint
+from gptcore.system.files import (
+    list_checkpoints,
+    read_json,
+    read_sealed,
+    sealed,
+    unseal,
+    write_json,
+)
 from training.__main__ import main
 from training.data.shards.folder import Shards, load_shards, prepare
 from training.run.config import TrainConfig
-from training.run.directory import Run
+from training.run.directory import CONFIG, Run
 from training.run.facts import RunData
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    shutil.copyfile(TINY / "run" / "config.json", tmp_path / "config.json")
-    return Run.load(tmp_path)
+    return Run.load(shutil.copytree(TINY / "run", tmp_path / "run"))
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
     texts = [f"The {word} is number {i}." for i in range(40) for word in ("cat", "dog")]
     return prepare(lambda: texts, tmp_path_factory.mktemp("shards"), 300)
-
-
-def flipped(data: bytes, rng: random.Random) -> bytes:
-    at = rng.randrange(len(data))
-    return data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :]
 
 
 def test_another_rope_theta_in_a_runs_settings_is_noticed(run: Run, refused: Callable) -> None:
@@ -44,26 +46,28 @@ def test_another_rope_theta_in_a_runs_settings_is_noticed(run: Run, refused: Cal
         assert f"{path} is damaged or was changed" in refused(main, *words)
 
 
-def test_every_flipped_bit_of_a_runs_settings_is_noticed(run: Run) -> None:
-    path, rng = run.path / "config.json", random.Random(1)
-    sound = path.read_bytes()
+@pytest.mark.parametrize("kind", ["settings", "checkpoint", "shards"])
+def test_every_flipped_bit_is_noticed(run: Run, shards: Shards, kind: str) -> None:
+    manifest = "manifest.json"
+    [step] = list_checkpoints(run.checkpoints)
+    path, read, said = {
+        "settings": (run.path / CONFIG, lambda: Run.load(run.path), r"config\.json"),
+        "checkpoint": (step / manifest, lambda: load_checkpoint(step).facts, "damaged|incomplete"),
+        "shards": (
+            shards.path / manifest,
+            lambda: load_shards(shards.path).manifest,
+            "the token shards in .* are damaged",
+        ),
+    }[kind]
+    sound, before, rng = path.read_bytes(), read(), random.Random(1)
     for _ in range(300):
-        path.write_bytes(flipped(sound, rng))
-        with pytest.raises(UserError, match=r"config\.json"):
-            Run.load(run.path)
+        data = bytearray(sound)
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.write_bytes(data)
+        with pytest.raises(UserError, match=said):
+            read()
     path.write_bytes(sound)
-    assert Run.load(run.path) == run
-
-
-def test_every_flipped_bit_of_a_manifest_of_shards_is_noticed(shards: Shards) -> None:
-    path, rng = shards.path / "manifest.json", random.Random(2)
-    sound = path.read_bytes()
-    for _ in range(300):
-        path.write_bytes(flipped(sound, rng))
-        with pytest.raises(UserError, match=r"the token shards in .* are damaged"):
-            load_shards(shards.path)
-    path.write_bytes(sound)
-    assert load_shards(shards.path).manifest == shards.manifest
+    assert read() == before
 
 
 def test_a_seal_cannot_be_left_out(run: Run) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from pretended_device import PretendedDevice
 from torch import Tensor, nn
-from trained import TINY_TRANSLATOR, Interrupted, newest_checkpoint, set_options
+from trained import TINY_TRANSLATOR, Interrupted, newest_checkpoint, quick_words, set_options
 
 import training.evaluation.subject
 import training.state
@@ -38,19 +38,7 @@ from training.run.directory import Run
 from training.step import accumulate_gradients
 from training.tasks.language import LanguageModelling
 
-SETTINGS = {
-    "n_layer": 1,
-    "block_size": 64,
-    "batch_size": 4,
-    "micro_batch_size": 2,
-    "dropout": 0.1,
-    "dtype": "float32",
-    "compile": "off",
-    "steps": 4,
-    "log_every": 1,
-    "eval_every": 2,
-    "save_every": 2,
-}
+SETTINGS = {"dropout": 0.1, "compile": "off", "steps": 4, "eval_every": 2, "save_every": 2}
 
 
 @pytest.fixture
@@ -97,8 +85,7 @@ def assert_same_end(one: Run, other: Run) -> None:
 def test_a_run_is_trained_measured_paused_and_resumed_on_a_gpu(
     gpu: torch.device, chats: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [str(chats), "--preset", "tiny", *set_options(**SETTINGS)]
-    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    assert main(quick_words(chats, tmp_path / "whole", **SETTINGS)) == 0
     assert "on 1 x cuda in float32" in capsys.readouterr().out
     whole = Run.load(tmp_path / "whole")
     assert list(whole.evaluations()) == [2, 4] and [step for step, _ in whole.samples()] == [2, 4]
@@ -154,8 +141,7 @@ def test_a_run_that_breaks_on_a_gpu_leaves_its_evidence(
         return accumulate_gradients(*batch) * float("nan")
 
     monkeypatch.setattr(training.step, "accumulate_gradients", spoilt)
-    words = [str(chats), "--preset", "tiny", *set_options(**SETTINGS)]
-    assert main([*words, "--out", str(tmp_path / "run")]) == 2
+    assert main(quick_words(chats, tmp_path / "run", **SETTINGS)) == 2
     assert (tmp_path / "run" / "evidence" / "step-3" / "batch.safetensors").is_file()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from trained import RECIPE_MODEL, newest_checkpoint
+from trained import RECIPE_MODEL, newest_checkpoint, quick_words
 
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
@@ -24,23 +24,17 @@ from training.run.directory import Run
 
 STEPS, HALF = 10, 5
 SETTINGS = {
-    "n_layer": 1,
-    "block_size": 64,
     "batch_size": 6,
-    "micro_batch_size": 2,
     "warmup_steps": 2,
     "learning_rate": 0.02,
-    "log_every": 1,
     "save_every": HALF,
     "eval_every": STEPS,
     "steps": STEPS,
-    "dtype": "float32",
 }
 
 
 def words(chats: Path, out: Path, **changed: object) -> list[str]:
-    settings = [f"--set={key}={value}" for key, value in (SETTINGS | changed).items()]
-    return [str(chats), "--preset", "tiny", *settings, "--out", str(out)]
+    return quick_words(chats, out, **SETTINGS | changed)
 
 
 def torchrun(*words: str, processes: int = 2) -> str:

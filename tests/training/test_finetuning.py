@@ -5,6 +5,7 @@ import shutil
 from contextlib import redirect_stdout
 from dataclasses import replace
 from io import StringIO
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +91,12 @@ def tune(chats: Path, init: Path, out: Path, *options: str, **settings: Any) -> 
 
 @pytest.fixture(scope="module")
 def tuned(chats: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run of adapters."""
+    """A run of adapters, before which samples are shown as its base sees them."""
 
     def make(out: Path) -> None:
-        assert tune(chats, base, out, "--lora", "4") == 0
+        with redirect_stdout(StringIO()) as said:
+            assert tune(chats, base, out, "--lora", "4") == 0
+        assert "<|im_start|>assistant⏎«" in said.getvalue()
 
     return Run.load(once(tmp_path_factory, "run-tuned", make))
 
@@ -126,7 +129,7 @@ def test_what_it_knew_is_kept_as_far_as_that_costs_little(
     costs: list[float],
     share: float,
 ) -> None:
-    left = iter(costs)
+    left = cycle(costs)
     monkeypatch.setattr(keeping, "risen", lambda *_: next(left))
     assert tune(chats, base, tmp_path / "run") == 0
     run, own = Run.load(tmp_path / "run"), unmixed.newest_checkpoint().model
@@ -138,19 +141,12 @@ def test_what_it_knew_is_kept_as_far_as_that_costs_little(
     measured = run.evaluations()[run.train.steps]["bits_per_byte"]
     assert run.summary()["bits_per_byte"] == measured
 
-
-def test_a_run_that_was_stopped_before_it_kept_anything_keeps_it_then(
-    chats: Path, base: Path, tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.setattr(keeping, "risen", lambda *_: 0.0)
-    assert tune(chats, base, tmp_path / "run") == 0
-    run = Run.load(tmp_path / "run")
-    kept = run.best_checkpoint().model
+    # As if it had been stopped before it wrote the share.
     write_json(run.path / "summary.json", {k: v for k, v in run.summary().items() if k != "kept"})
     assert main(["--out", str(run.path), "--resume"]) == 0
-    assert run.summary()["kept"] == 0.4
+    assert run.summary()["kept"] == share
     again = run.best_checkpoint().model
-    assert all(torch.equal(again[name], kept[name]) for name in kept)
+    assert all(torch.equal(again[name], after.model[name]) for name in again)
 
 
 def test_the_targets_of_a_batch_are_the_replies(tuned: Run, chats: Path) -> None:
@@ -272,13 +268,6 @@ def test_an_adapter_of_a_base_that_peft_cannot_load_says_so(
     named = json.loads((run.path / "adapter" / "adapter_config.json").read_text())
     folder, said = named["base_model_name_or_path"], capsys.readouterr().out
     assert f"{folder}, which PEFT cannot load" in said and "python -m export" in said
-
-
-def test_samples_are_shown_as_the_base_sees_them(
-    chats: Path, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert tune(chats, base, tmp_path / "run", steps=1, save_every=1, eval_every=1) == 0
-    assert "<|im_start|>assistant⏎«" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("is_short", [False, True], ids=["as it began", "as it is told"])
@@ -419,8 +408,7 @@ def test_what_a_run_without_a_checkpoint_took_from_another_model_does_not_stay(
     out = tmp_path / "run"
     keep_family(base, out)  # and then it was killed
     assert (out / "family" / "tokenizer.json").is_file()
-    settings = [word for key, n in SETTINGS.items() for word in ("--set", f"{key}={n}")]
-    assert main([str(chats), "--preset", "tiny", "--out", str(out), *settings]) == 0
+    assert main([str(chats), "--preset", "tiny", "--out", str(out), *set_options(**SETTINGS)]) == 0
     assert not (out / "family").exists()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ROOT, Refused
-from trained import Interrupted, newest_checkpoint, set_options
+from trained import Interrupted, newest_checkpoint, quick_words, set_options
 
 import gptcore.nn.checkpoint
 import training.loop
@@ -39,7 +39,7 @@ from training.tasks.language import LanguageModelling
 
 STEPS, PAUSE = 6, 3
 CLOCK = ("tokens_per_s", "seconds")
-INTERRUPTED = 130  # what a shell says of Ctrl-C
+INTERRUPTED, BROKEN_PIPE = 130, 141  # what a shell says of Ctrl-C, and of a reader that ended
 
 
 @pytest.fixture(scope="module")
@@ -194,29 +194,27 @@ def test_without_one_part_of_the_state_the_bits_differ(
     assert state_hash(resumed) != state_hash(whole)
 
 
-@pytest.fixture
-def damaged(shards: Shards, tmp_path: Path) -> Run:
-    """A run with checkpoints of steps 2 and 4, paused at 4, whose newest is damaged."""
-    run = new_run(tmp_path / "damaged", shards, dtype="float32", save_every=2, eval_every=4)
+@in_float32
+@pytest.mark.slow
+def test_after_damage_a_run_goes_on_from_the_checkpoint_before(
+    both: tuple[Run, Run], shards: Shards, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = new_run(tmp_path / "run", shards, dtype="float32", save_every=2, eval_every=4)
     train(run, Interrupted(LanguageModelling(run, shards), 4))
     weights = run.checkpoints / "step-4" / MODEL
     data = bytearray(weights.read_bytes())
     data[len(data) // 2] ^= 16
     weights.write_bytes(data)
-    return run
-
-
-@in_float32
-@pytest.mark.slow
-def test_after_damage_a_run_goes_on_from_the_checkpoint_before(
-    both: tuple[Run, Run], damaged: Run, shards: Shards, capsys: pytest.CaptureFixture[str]
-) -> None:
     capsys.readouterr()
-    train(damaged, LanguageModelling(damaged, shards), resume=True)
+    train(run, LanguageModelling(run, shards), resume=True)
     said = capsys.readouterr().out
-    assert f"skipped: {damaged.checkpoints / 'step-4' / MODEL} is damaged" in said
-    assert f"resuming from {damaged.checkpoints / 'step-2'}" in said
-    assert state_hash(damaged) == state_hash(both[0])
+    assert f"skipped: {weights} is damaged" in said
+    assert f"resuming from {run.checkpoints / 'step-2'}" in said
+    assert state_hash(run) == state_hash(both[0])
+    # What is done again is noted once.
+    assert [m["step"] for m in run.metrics() if "loss" in m] == [1, 2, 3, 4, 5, 6]
+    assert [m["step"] for m in run.metrics() if "val_loss" in m] == [4, 6]
+    assert [step for step, _ in run.samples()] == [4, 6]
 
 
 def test_damaged_checkpoints_do_not_take_the_place_of_sound_ones(
@@ -261,17 +259,6 @@ def test_checkpoints_of_this_process_are_not_hashed_at_each_save(
     train(run, LanguageModelling(run, shards), resume=True)
     saved = [f".step-{step}.tmp" for step in range(3, STEPS + 1)]
     assert sorted(hashed) == sorted(2 * ["step-2", *saved])
-
-
-@pytest.mark.slow
-def test_steps_that_are_done_again_are_noted_once(damaged: Run, shards: Shards) -> None:
-    train(damaged, LanguageModelling(damaged, shards), resume=True)
-    losses = [m["step"] for m in damaged.metrics() if "loss" in m]
-    evaluations = [m["step"] for m in damaged.metrics() if "val_loss" in m]
-    assert losses == [1, 2, 3, 4, 5, 6] and evaluations == [4, 6]
-    lines = (damaged.path / "samples.md").read_text(encoding="utf-8").splitlines()
-    headings = [line for line in lines if line.startswith("## ")]
-    assert headings == ["## Step 4", "## Step 6"]
 
 
 @in_float32
@@ -346,22 +333,13 @@ def test_a_damaged_summary_is_written_again(
     assert run.summary()["val_loss"] == both[0].summary()["val_loss"]
 
 
-def started(out: Path, chats: Path, n_lines: int) -> tuple[subprocess.Popen, list[str]]:
-    """A real training process that has logged some steps; and its settings."""
-    settings = {
-        "n_layer": 1,
-        "block_size": 64,
-        "batch_size": 4,
-        "micro_batch_size": 2,
-        "dropout": 0.1,
-        "steps": 60,
-        "log_every": 1,
-        "dtype": "float32",  # else each process takes what is faster just then
-    }
-    options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    words = [str(chats), "--preset", "tiny", *options]
+LONG = {"dropout": 0.1, "steps": 60}
+
+
+def started(out: Path, chats: Path) -> subprocess.Popen:
+    """A real training process that has logged some steps."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "training", *words, "--out", str(out)],
+        [sys.executable, "-m", "training", *quick_words(chats, out, **LONG)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -370,33 +348,39 @@ def started(out: Path, chats: Path, n_lines: int) -> tuple[subprocess.Popen, lis
     metrics = out / "metrics.jsonl"
     until = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < until:
-        if metrics.exists() and metrics.read_bytes().count(b"\n") >= n_lines:
+        if metrics.exists() and metrics.read_bytes().count(b"\n") >= 3:
             break
         time.sleep(0.01)
-    return process, words
+    return process
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_stopped", [True, False])
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [([], BROKEN_PIPE), ([signal.SIGINT], BROKEN_PIPE), (2 * [signal.SIGHUP], INTERRUPTED)],
+    ids=["ended", "interrupted", "closed"],
+)
 def test_nothing_is_lost_where_the_reader_of_the_output_ends(
-    chats: Path, tmp_path: Path, is_stopped: bool
+    chats: Path, tmp_path: Path, sent: list[signal.Signals], code: int
 ) -> None:
-    """As `tee` does with Ctrl-C, and `head` when it has enough."""
-    process, _ = started(tmp_path / "run", chats, n_lines=3)
+    """As `head` when it has enough, `tee` with Ctrl-C, and a closed terminal; shells send SIGHUP
+    twice."""
+    process = started(tmp_path / "run", chats)
     for stream in (process.stdout, process.stderr):
         stream.close()
-    if is_stopped:
-        process.send_signal(signal.SIGINT)
-    process.wait(120)
+    for number in sent:
+        process.send_signal(number)
+    assert process.wait(120) == code
     newest, _ = newest_checkpoint(tmp_path / "run" / "checkpoints")
     assert 3 <= newest.facts["step"] < 60
+    assert not (tmp_path / "run" / "summary.json").exists()
 
 
 @pytest.mark.slow
 def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(
     chats: Path, tmp_path: Path
 ) -> None:
-    process, words = started(tmp_path / "stopped", chats, n_lines=3)
+    process = started(tmp_path / "stopped", chats)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == INTERRUPTED and "Traceback" not in err, err
@@ -411,22 +395,10 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(
     arguments = advice.split("training ")[1].split()
     assert main(arguments) == 0
     assert (tmp_path / "stopped" / "summary.json").exists()
-    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    assert main(quick_words(chats, tmp_path / "whole", **LONG)) == 0
     stopped, whole = Run.load(tmp_path / "stopped"), Run.load(tmp_path / "whole")
     assert state_hash(stopped) == state_hash(whole)
     assert logged(stopped) == logged(whole)
-
-
-@pytest.mark.slow
-def test_a_training_whose_terminal_is_closed_is_saved(chats: Path, tmp_path: Path) -> None:
-    process, _ = started(tmp_path / "stopped", chats, n_lines=3)
-    process.stdout.close()
-    process.stderr.close()
-    process.send_signal(signal.SIGHUP)
-    process.send_signal(signal.SIGHUP)  # shells send it twice
-    assert process.wait(120) == INTERRUPTED
-    assert newest_checkpoint(tmp_path / "stopped" / "checkpoints")[0].facts["step"] >= 3
-    assert not (tmp_path / "stopped" / "summary.json").exists()
 
 
 def test_ctrl_c_before_the_first_step_ends_without_a_traceback(

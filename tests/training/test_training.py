@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_step import QUICK, SMALL
+from test_step import SMALL
 from torch import Tensor
-from trained import newest_checkpoint
+from trained import QUICK, newest_checkpoint, quick_words, set_options
 
 import gptcore.system.cores
 import training.loop
-from gptcore.checks import build
 from gptcore.config import ModelConfig
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights
@@ -43,16 +42,14 @@ from training.tasks.language import LanguageModelling
 
 def command(out: Path, *words: object, **settings: object) -> int:
     """Run `python -m training` in this process."""
-    pairs = (QUICK | settings).items()
-    options = [word for key, value in pairs for word in ("--set", f"{key}={value}")]
-    return main([*map(str, words), "--out", str(out), *options])
+    return main([*map(str, words), "--out", str(out), *set_options(**QUICK | settings)])
 
 
 @pytest.fixture(scope="module")
 def quick_run(chats: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Six steps in float32, with two evaluations and three checkpoints."""
     out = tmp_path_factory.mktemp("training") / "quick"
-    assert command(out, chats, "--preset", "tiny", steps=6, eval_every=3, save_every=2) == 0
+    assert main(quick_words(chats, out, steps=6, eval_every=3, save_every=2)) == 0
     return Run.load(out)
 
 
@@ -223,13 +220,6 @@ def test_without_text_the_made_up_dialogues_are_the_corpus() -> None:
     assert "dialogues" in source
     expected = without_leaks(dialogues(7))
     assert all(next(first) == next(again) == next(expected) for _ in range(5))
-
-
-@pytest.mark.parametrize("key", ["steps", "learning_rate", "dtype", "seed"])
-def test_train_settings_survive_json(key: str) -> None:
-    config = TrainConfig(steps=7, learning_rate=0.1, dtype="bfloat16", seed=5)
-    same = build(TrainConfig, json.loads(json.dumps(config.to_dict())))
-    assert same == config and getattr(same, key) != getattr(TrainConfig(), key)
 
 
 def test_help_shows_every_setting_with_its_default_and_meaning(

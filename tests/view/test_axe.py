@@ -3,13 +3,13 @@
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import NANO
-from in_browser import new_tab, say, talk, wait_for_the_end
-from playwright.sync_api import Browser, Page, expect
+from conftest import NANO, Visit
+from in_browser import enter, say, talk, wait_for_the_end
+from playwright.sync_api import Page, expect
 
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
@@ -60,12 +60,8 @@ def url(
 
 
 @pytest.fixture(params=[(1280, False), (1280, True), (390, False)], ids=["light", "dark", "small"])
-def page(browser: Browser, url: str, request: pytest.FixtureRequest) -> Iterator[Page]:
-    width, dark = request.param
-    opened = new_tab(browser, url, width, dark, reduced_motion="reduce")
-    expect(opened.locator(".gpt")).to_be_visible()
-    yield opened
-    opened.context.close()
+def page(visit: Visit, url: str, request: pytest.FixtureRequest) -> Page:
+    return visit(url, *request.param, reduced_motion="reduce")
 
 
 def check(page: Page, axe: str) -> None:
@@ -117,7 +113,7 @@ def test_nothing_is_found_in_any_state_of_a_chat(page: Page, axe: str) -> None:
 
 
 def test_nothing_is_found_in_the_rooms(page: Page, axe: str) -> None:
-    page.locator(".rooms").get_by_role("button", name="Inspect").click()
+    enter(page, "Inspect")
     page.get_by_role("button", name="Look inside").click()
     expect(page.locator(".map canvas")).to_be_visible()
     page.get_by_text("The shapes").click()
@@ -125,13 +121,13 @@ def test_nothing_is_found_in_the_rooms(page: Page, axe: str) -> None:
     for picture in ("after", "embeddings", "positions"):
         page.get_by_label("Picture", exact=True).select_option(picture)
         check(page, axe)
-    page.locator(".rooms").get_by_role("button", name="Translate").click()
+    enter(page, "Translate")
     check(page, axe)
     page.get_by_label("Text", exact=True).fill("跑猫红二。")
     page.locator(".room:visible").get_by_role("button", name="Translate").click()
     expect(page.locator(".room:visible .map canvas")).to_be_visible()
     check(page, axe)
-    page.locator(".rooms").get_by_role("button", name="Train").click()
+    enter(page, "Train")
     chats = b"question,answer\nHow are you?,I am well.\nWho are you?,A model.\n"
     page.set_input_files("#texts", {"name": "a.csv", "mimeType": "text/csv", "buffer": chats})
     expect(page.get_by_label("What is in the texts")).to_contain_text("2 conversations")
@@ -141,24 +137,21 @@ def test_nothing_is_found_in_the_rooms(page: Page, axe: str) -> None:
 
 
 def test_nothing_is_found_in_chinese_and_at_twice_the_size(
-    browser: Browser, url: str, axe: str
+    visit: Visit, url: str, axe: str
 ) -> None:
-    page = new_tab(browser, url, 640, locale="zh-CN")  # 1,280 pixels at 200 %
-    expect(page.locator(".gpt")).to_be_visible()
+    page = visit(url, 640, locale="zh-CN")  # 1,280 pixels at 200 %
     talk(page, "Hello!")
     check(page, axe)
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    page.context.close()
 
 
 def test_nothing_is_found_on_a_base_models_page(
-    browser: Browser, base_model: OnnxModel, serve: Callable[..., str], axe: str
+    visit: Visit, base_model: OnnxModel, serve: Callable[..., str], axe: str
 ) -> None:
-    page = new_tab(browser, serve(base_model))
+    page = visit(serve(base_model))
     page.get_by_role("textbox", name="Text", exact=True).fill("Once upon a time")
     page.get_by_role("button", name="Continue", exact=True).click()
     expect(page.get_by_role("button", name="Undo")).to_be_enabled()
     check(page, axe)
     page.get_by_role("button", name="Keyboard").click()
     check(page, axe)
-    page.context.close()

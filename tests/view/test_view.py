@@ -6,9 +6,19 @@ import time
 from collections.abc import Callable
 
 import pytest
-from conftest import SCREENSHOTS
-from in_browser import asked, box, open_page, replies, say, set_number, talk, wait_for_the_end
-from playwright.sync_api import Browser, Page, expect
+from conftest import SCREENSHOTS, Visit
+from in_browser import (
+    asked,
+    box,
+    delete_last,
+    edit,
+    replies,
+    say,
+    set_number,
+    talk,
+    wait_for_the_end,
+)
+from playwright.sync_api import Page, expect
 
 from gptcore.model import OnnxModel
 
@@ -81,10 +91,7 @@ def test_versions_are_a_tree(page: Page) -> None:
     page.get_by_label("The next version").click()
     expect(replies(page).last).to_have_text(second, use_inner_text=True)
     # Other words of one's own make another branch, from which one comes back.
-    page.locator(".message.user").first.hover()
-    page.locator(".message.user").first.get_by_label("Edit").click()
-    page.locator(".editor").fill("Good evening!")
-    page.locator(".editor").press("Enter")
+    edit(page.locator(".message.user").first, "Good evening!").press("Enter")
     expect(replies(page)).to_have_count(1)
     wait_for_the_end(page)
     page.get_by_label("The version before").first.click()
@@ -103,13 +110,10 @@ def test_a_reply_is_edited_continued_and_deleted(page: Page) -> None:
     wait_for_the_end(page)
     longer = replies(page).last.inner_text()
     assert longer.startswith(short) and len(longer) > len(short) + 10
-    page.locator(".message.assistant").get_by_label("Edit").click()
-    page.locator(".editor").fill("The cat went to sea.")
-    page.locator(".editor").press("Enter")
+    edit(page.locator(".message.assistant"), "The cat went to sea.").press("Enter")
     expect(replies(page)).to_have_text(["The cat went to sea."])
     talk(page, "What did the cat do?")
-    page.locator(".message.user").last.hover()
-    page.locator(".message.user").last.get_by_label("Delete this message").click()
+    delete_last(page)
     expect(asked(page)).to_have_text([STORY])
     page.get_by_role("button", name="Undo").click()
     expect(asked(page)).to_have_text([STORY, "What did the cat do?"])
@@ -253,9 +257,9 @@ def test_a_reply_is_json_of_the_schema_in_the_settings_and_a_bad_one_is_told(pag
 
 
 def test_stop_keeps_the_text_and_ends_the_computation(
-    browser: Browser, serve: Serve, slow_model: OnnxModel
+    visit: Visit, serve: Serve, slow_model: OnnxModel
 ) -> None:
-    page = open_page(browser, serve(slow_model))
+    page = visit(serve(slow_model))
     set_number(page, "Max tokens", "2000")
     say(page, "Hello!")
     page.wait_for_function(
@@ -271,13 +275,12 @@ def test_stop_keeps_the_text_and_ends_the_computation(
     assert len(kept) > 3
     page.reload()
     expect(replies(page)).to_have_text([kept], use_inner_text=True)
-    page.context.close()
 
 
 def test_a_closed_tab_ends_the_computation(
-    browser: Browser, serve: Serve, slow_model: OnnxModel
+    visit: Visit, serve: Serve, slow_model: OnnxModel
 ) -> None:
-    page = open_page(browser, serve(slow_model))
+    page = visit(serve(slow_model))
     set_number(page, "Max tokens", "2000")
     say(page, "Hello!")
     expect(replies(page)).not_to_have_text("")
@@ -313,9 +316,9 @@ def test_a_text_is_shown_as_it_was_typed_and_fetches_nothing(page: Page, url: st
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_nothing_moves_by_itself(browser: Browser, url: str, width: int) -> None:
+def test_nothing_moves_by_itself(visit: Visit, url: str, width: int) -> None:
     """The browser's own measure, the sum of layout shifts, stays under 0.05."""
-    page = open_page(browser, url, width)
+    page = visit(url, width)
     talk(page, "Hello!", STORY)
     page.get_by_role("button", name="Settings").click()
     page.get_by_role("button", name="Settings").click()
@@ -323,15 +326,13 @@ def test_nothing_moves_by_itself(browser: Browser, url: str, width: int) -> None
     expect(page.locator(".chip").first).to_be_visible()
     page.get_by_role("button", name="Chat", exact=True).click()
     expect(replies(page)).to_have_count(2)
-    moved = page.evaluate(SHIFTS)
-    assert moved < 0.05
-    page.context.close()
+    assert page.evaluate(SHIFTS) < 0.05
 
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1280, 360])
-def test_it_looks_right_small_and_dark(browser: Browser, url: str, width: int, dark: bool) -> None:
-    page = open_page(browser, url, width, dark)
+def test_it_looks_right_small_and_dark(visit: Visit, url: str, width: int, dark: bool) -> None:
+    page = visit(url, width, dark)
     name = f"{width}-{'dark' if dark else 'light'}"
     page.screenshot(path=SCREENSHOTS / f"{name}-empty.png")
     talk(page, "My name is Ada.", STORY)
@@ -341,15 +342,16 @@ def test_it_looks_right_small_and_dark(browser: Browser, url: str, width: int, d
     background = page.evaluate("getComputedStyle(document.querySelector('.gpt')).backgroundColor")
     brightness = sum(map(int, re.findall(r"\d+", background)[:3])) / 3
     assert (brightness < 100) == dark
+    jump = page.evaluate("getComputedStyle(document.querySelector('.jump')).backgroundColor")
+    assert jump != "rgba(0, 0, 0, 0)", "no letters are seen through the button to the end"
     place = page.get_by_label("Settings").first.bounding_box()
     assert place["x"] + place["width"] <= width, "the whole bar is seen"
     page.get_by_label("Settings").first.click()  # hides it where it is shown, and the reverse
     page.screenshot(path=SCREENSHOTS / f"{name}-settings.png")
-    page.context.close()
 
 
-def test_chinese_is_chosen_by_the_browser_and_by_a_switch(browser: Browser, url: str) -> None:
-    page = open_page(browser, url, locale="zh-CN")
+def test_chinese_is_chosen_by_the_browser_and_by_a_switch(visit: Visit, url: str) -> None:
+    page = visit(url, locale="zh-CN")
     expect(box(page)).to_have_attribute("placeholder", "输入消息")
     talk(page, "Hello!")
     page.screenshot(path=SCREENSHOTS / "chinese.png")
@@ -358,7 +360,6 @@ def test_chinese_is_chosen_by_the_browser_and_by_a_switch(browser: Browser, url:
     expect(replies(page)).to_have_count(1)
     page.reload()
     expect(box(page)).to_have_attribute("placeholder", "Type a message")
-    page.context.close()
 
 
 def test_the_api_is_described_for_programs(page: Page) -> None:

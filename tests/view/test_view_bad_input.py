@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from in_browser import box, open_page, replies, say, set_number, talk, wait_for_the_end
+from conftest import Visit
+from in_browser import box, replies, say, set_number, talk, wait_for_the_end
 from playwright.sync_api import Browser, Page, expect
 
 from benchmarks.crowds.servers import free_port, running
@@ -222,12 +223,12 @@ def test_a_full_storage_is_told_and_the_chat_stays_on_the_page(page: Page) -> No
 
 
 def test_a_server_that_starts_again_in_the_middle_of_a_reply_loses_nothing(
-    browser: Browser, slow_model: OnnxModel
+    visit: Visit, slow_model: OnnxModel
 ) -> None:
     port = free_port()
     command = [sys.executable, "app.py", "--model", slow_model.bundle.path, "--port", port]
     with running("first", command, port) as server:
-        page = open_page(browser, server.url)
+        page = visit(server.url)
         set_number(page, "Temperature", "0")  # it never ends by itself
         set_number(page, "Max tokens", "1500")
         say(page, "Hello!")
@@ -242,4 +243,4 @@ def test_a_server_that_starts_again_in_the_middle_of_a_reply_loses_nothing(
         assert len(replies(page).last.inner_text()) > len(written) > 0
         page.reload()
         expect(replies(page)).to_have_count(1)
-    page.context.close()
+    page.errors.clear()  # the browser's own lines about the network

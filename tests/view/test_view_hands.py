@@ -1,10 +1,12 @@
 """The view by keyboard, by finger, and in languages that are typed in two steps."""
 
 import pytest
+from conftest import Visit
 from in_browser import (
     asked,
     box,
-    open_page,
+    edit,
+    enter,
     replies,
     say,
     set_number,
@@ -12,7 +14,7 @@ from in_browser import (
     wait_for_the_end,
     write_slowly,
 )
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.slow
 
@@ -32,10 +34,7 @@ def test_a_key_that_chooses_among_words_sends_closes_and_stops_nothing(
     expect(asked(page)).to_have_count(0)
     box(page).fill("")
     talk(page, "Hello!")
-    page.locator(".message.user").hover()
-    page.locator(".message.user").get_by_label("Edit").click()
-    editor = page.locator(".editor")
-    editor.fill("Half a new mes")
+    editor = edit(page.locator(".message.user"), "Half a new mes")
     for key in ("Escape", "Enter"):
         editor.evaluate(CHOOSE, key)
         expect(editor).to_have_value("Half a new mes")
@@ -90,7 +89,7 @@ def test_the_focus_stays_with_what_was_pressed(page: Page) -> None:
     page.keyboard.press("Enter")
     expect(page.locator(".chats li .title")).to_have_count(1)
     expect(page.locator(".chats li .title")).to_be_focused()
-    page.locator(".rooms").get_by_role("button", name="Inspect").click()
+    enter(page, "Inspect")
     page.keyboard.press("Control+k")
     expect(page.get_by_role("searchbox")).to_be_focused()
 
@@ -107,8 +106,8 @@ def test_the_end_of_a_reply_takes_the_focus_from_nobody_who_types(page: Page) ->
     expect(box(page)).to_be_focused()  # nobody typed elsewhere
 
 
-def test_a_finger_chooses_an_alternative(browser: Browser, url: str) -> None:
-    page = open_page(browser, url, width=390, has_touch=True, is_mobile=True)
+def test_a_finger_chooses_an_alternative(visit: Visit, url: str) -> None:
+    page = visit(url, width=390, has_touch=True, is_mobile=True)
     say(page, STORY)
     expect(box(page)).to_have_value(f"{STORY}\n")  # a phone has no Shift+Enter for a line
     page.get_by_role("button", name="Send", exact=True).tap()
@@ -123,8 +122,6 @@ def test_a_finger_chooses_an_alternative(browser: Browser, url: str) -> None:
     page.locator(".rooms").get_by_role("button", name="Inspect").tap()
     page.locator(".map canvas").tap(position={"x": 5, "y": 5})
     expect(page.locator("figure [role=status]")).to_contain_text("→")
-    assert page.errors == []
-    page.context.close()
 
 
 WATCH_BUSY = """() => {

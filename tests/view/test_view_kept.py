@@ -8,6 +8,8 @@ import pytest
 from in_browser import (
     asked,
     box,
+    delete_last,
+    edit,
     other_tab,
     rename,
     replies,
@@ -49,8 +51,7 @@ def test_what_another_tab_changes_while_a_reply_grows_is_kept_with_it(
     with slow_network(page, bytes_per_s=1000):
         say(page, STORY)
         expect(replies(other)).to_have_count(2)
-        other.locator(".message.user").last.hover()
-        other.locator(".message.user").last.get_by_label("Delete this message").click()
+        delete_last(other)
         expect(replies(page)).to_have_count(1)
     wait_for_the_end(page)
     for tab in (page, other):
@@ -84,9 +85,7 @@ def test_what_is_set_while_another_tabs_change_is_read_is_kept(page: Page) -> No
             return request;
         };
     }""")
-    page.locator(".message.assistant").get_by_label("Edit").click()
-    page.locator(".editor").fill("Good morning!")
-    page.locator(".editor").press("Enter")
+    edit(page.locator(".message.assistant"), "Good morning!").press("Enter")
     for tab in (other, page):
         expect(replies(tab)).to_have_text("Good morning!")
         expect(tab.get_by_label("System prompt")).to_have_value("Be kind.")
@@ -140,8 +139,7 @@ def test_a_reply_is_continued_after_another_tab_has_changed_its_chat(page: Page)
 def test_a_clock_that_is_set_back_loses_nothing(page: Page) -> None:
     talk(page, "Hello!", STORY)
     page.evaluate("() => { const { now } = Date; Date.now = () => now() - 3_600_000; }")
-    page.locator(".message.user").last.hover()
-    page.locator(".message.user").last.get_by_label("Delete this message").click()
+    delete_last(page)
     expect(replies(page)).to_have_count(1)
     (_, last) = talk(page, "Good evening!")
     page.reload()
@@ -216,8 +214,7 @@ def test_a_file_brings_back_what_was_deleted_from_an_open_chat(page: Page, tmp_p
     with page.expect_download() as download:
         page.get_by_role("button", name="Export all").click()
     download.value.save_as(tmp_path / "chats.json")
-    page.locator(".message.user").last.hover()
-    page.locator(".message.user").last.get_by_label("Delete this message").click()
+    delete_last(page)
     expect(replies(page)).to_have_count(1)
     page.locator("input[type=file]").set_input_files(tmp_path / "chats.json")
     expect(page.locator(".notice")).to_contain_text("1 chat was imported")
@@ -236,8 +233,7 @@ def test_the_tokens_of_a_message_go_and_come_back_with_it(page: Page) -> None:
     }"""
     assert page.evaluate(kept) == 2
     page.reload()
-    page.locator(".message.user").last.hover()
-    page.locator(".message.user").last.get_by_label("Delete this message").click()
+    delete_last(page)
     expect(replies(page)).to_have_count(1)
     page.wait_for_function(f"({kept})().then((n) => n === 1)")
     page.get_by_role("button", name="Undo").click()
@@ -247,12 +243,9 @@ def test_the_tokens_of_a_message_go_and_come_back_with_it(page: Page) -> None:
 
 def test_what_is_changed_after_a_deletion_outlives_its_undo(page: Page) -> None:
     (first, _) = talk(page, "Hello!", STORY)
-    page.locator(".message.user").last.hover()
-    page.locator(".message.user").last.get_by_label("Delete this message").click()
+    delete_last(page)
     expect(replies(page)).to_have_text([first])
-    page.locator(".message.assistant").get_by_label("Edit").click()
-    page.locator(".editor").fill("Another greeting.")
-    page.locator(".editor").press("Control+Enter")
+    edit(page.locator(".message.assistant"), "Another greeting.").press("Control+Enter")
     expect(replies(page)).to_have_text(["Another greeting."])
     page.get_by_role("button", name="Undo").click()
     page.reload()
@@ -265,8 +258,7 @@ def test_what_is_changed_after_a_deletion_outlives_its_undo(page: Page) -> None:
 
 def test_undo_outlives_a_change_of_language(page: Page) -> None:
     said = talk(page, "Hello!", STORY)
-    page.locator(".message.user").last.hover()
-    page.locator(".message.user").last.get_by_label("Delete this message").click()
+    delete_last(page)
     page.get_by_role("button", name="中文").click()
     expect(replies(page)).to_have_count(1)
     page.get_by_role("button", name="Undo").click()

@@ -4,6 +4,7 @@ import pytest
 from in_browser import (
     asked,
     box,
+    edit,
     replies,
     say,
     set_number,
@@ -61,8 +62,7 @@ def test_a_change_of_a_message_ends_the_reply_that_is_being_written(page: Page) 
     page.get_by_label("Tint by probability").click()
     set_number(page, "Max tokens", "500")
     set_number(page, "Temperature", "2")
-    page.locator(".message.user").hover()
-    page.locator(".message.user").get_by_label("Edit").click()
+    editor = edit(page.locator(".message.user"), "Good morning!")
     with slow_network(page, bytes_per_s=1000):  # else it may have ended before a key is pressed
         say(page, STORY)
         expect(replies(page)).to_have_count(2)
@@ -72,8 +72,7 @@ def test_a_change_of_a_message_ends_the_reply_that_is_being_written(page: Page) 
         page.keyboard.press("Escape")  # closes the alternatives, and no more
         expect(page.locator(".alternatives")).to_have_count(0)
         expect(page.locator(".send.halt")).to_be_visible()
-        page.locator(".editor").fill("Good morning!")
-        page.locator(".editor").press("Enter")
+        editor.press("Enter")
     expect(asked(page)).to_have_text(["Good morning!"])
     wait_for_the_end(page)
     expect(replies(page)).to_have_count(1)
@@ -84,9 +83,7 @@ def test_a_change_of_a_message_ends_the_reply_that_is_being_written(page: Page) 
 
 def test_a_message_that_is_being_changed_is_not_drawn_anew(page: Page) -> None:
     talk(page, "Hello!")
-    page.locator(".message.user").hover()
-    page.locator(".message.user").get_by_label("Edit").click()
-    page.locator(".editor").fill("Half a new mes")
+    edit(page.locator(".message.user"), "Half a new mes")
     for button in ("As plain text", "Tint by probability"):
         page.get_by_label(button).click()
         expect(page.locator(".editor")).to_have_value("Half a new mes")

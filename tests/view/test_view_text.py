@@ -1,13 +1,13 @@
 """A base model's page in a real browser: it continues a text in place."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 
 import pytest
-from conftest import SCREENSHOTS
-from in_browser import new_tab, set_number
-from playwright.sync_api import Browser, Locator, Page, expect
+from conftest import SCREENSHOTS, Visit
+from in_browser import set_number
+from playwright.sync_api import Locator, Page, expect
 
 from gptcore.engine.generate import complete
 from gptcore.engine.sampling import Sampling
@@ -17,14 +17,6 @@ from gptcore.model import OnnxModel
 @pytest.fixture(scope="module")
 def url(base_model: OnnxModel, serve: Callable[..., str]) -> str:
     return serve(base_model)
-
-
-@pytest.fixture
-def page(browser: Browser, url: str) -> Iterator[Page]:
-    opened = new_tab(browser, url)
-    yield opened
-    assert opened.errors == []
-    opened.context.close()
 
 
 def text(page: Page) -> Locator:
@@ -149,11 +141,11 @@ def test_a_text_that_the_browser_does_not_keep_is_told_and_stays_on_the_page(pag
 
 
 def test_stop_keeps_what_was_written(
-    browser: Browser, serve: Callable[..., str], slow_model: OnnxModel
+    visit: Visit, serve: Callable[..., str], slow_model: OnnxModel
 ) -> None:
     base = copy(slow_model)
     base.bundle = replace(base.bundle, facts=replace(base.bundle.facts, chat=False))
-    page = new_tab(browser, serve(base))
+    page = visit(serve(base))
     set_number(page, "Temperature", "0")  # it never ends by itself
     set_number(page, "Max tokens", "2000")
     text(page).fill("Once")
@@ -163,15 +155,13 @@ def test_stop_keeps_what_was_written(
     expect(page.get_by_role("button", name="Continue", exact=True)).to_be_enabled()
     expect(page.locator(".finish")).to_have_text("Stopped by you.")
     assert len(text(page).input_value()) > len("Once")
-    page.context.close()
 
 
 @pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)])
-def test_it_looks_right_small_and_dark(browser: Browser, url: str, width: int, dark: bool) -> None:
-    page = new_tab(browser, url, width, dark)
+def test_it_looks_right_small_and_dark(visit: Visit, url: str, width: int, dark: bool) -> None:
+    page = visit(url, width, dark)
     text(page).fill("Once upon a time there was a cat.\n\n" * 3)
     press(page, "Continue")
     expect(page.get_by_role("button", name="Undo")).to_be_enabled(timeout=60_000)
     assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
     page.screenshot(path=SCREENSHOTS / f"text-{width}-{'dark' if dark else 'light'}.png")
-    page.context.close()

@@ -2,13 +2,13 @@
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import NANO, SCREENSHOTS
-from in_browser import new_tab, talk
-from playwright.sync_api import Browser, Page, Route, expect
+from conftest import NANO, SCREENSHOTS, Visit
+from in_browser import enter, talk
+from playwright.sync_api import Page, Route, expect
 
 from gptcore.model import load_model
 from gptcore.models import Models
@@ -40,17 +40,9 @@ def url(home: Path, serve: Callable[..., str]) -> str:
     return serve(models, bench=Workbench(home / "runs", home / "models", models.add))
 
 
-@pytest.fixture
-def page(browser: Browser, url: str, home: Path) -> Iterator[Page]:
+@pytest.fixture(autouse=True)
+def no_texts(home: Path) -> None:
     shutil.rmtree(home / "runs" / ".page" / "texts", ignore_errors=True)  # of a test that failed
-    opened = new_tab(browser, url)
-    yield opened
-    assert opened.errors == []
-    opened.context.close()
-
-
-def enter(page: Page) -> None:
-    page.locator(".rooms").get_by_role("button", name="Train").click()
 
 
 def press(page: Page, name: str) -> None:
@@ -68,7 +60,7 @@ def status(page: Page):
 
 def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path) -> None:
     talk(page, "Hello!")  # the chat that was open last is with another model
-    enter(page)
+    enter(page, "Train")
     give(page, ("shop.csv", shop()))
     look = page.get_by_label("What is in the texts")
     expect(look).to_contain_text("96 conversations")
@@ -124,12 +116,12 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     facts = home / "models" / "shop" / "gptcore.json"
     written = facts.stat().st_mtime_ns
 
-    enter(page)
+    enter(page, "Train")
     press(page, "Chat with it")  # at once: the model is as new as the run
     expect(page.locator("#model")).to_have_value("shop")  # a reply has the label, too
     assert facts.stat().st_mtime_ns == written
 
-    enter(page)
+    enter(page, "Train")
     press(page, "Keep it, and begin another")
     expect(page.get_by_label("Name of the model")).not_to_have_value("shop")  # the next one's
     assert (home / "runs" / "shop" / "summary.json").is_file()
@@ -146,7 +138,7 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
 
 def test_nothing_is_offered_before_the_server_is_heard(page: Page) -> None:
     page.route("**/train/state", lambda route: None)
-    enter(page)
+    enter(page, "Train")
     expect(page.locator(".train progress")).to_be_visible()
     expect(page.locator(".train :is(button, input, pre, a):visible")).to_have_count(0)
 
@@ -162,7 +154,7 @@ def test_a_model_of_books_writes_and_what_its_curves_mean_is_said(page: Page) ->
         route.fulfill(json=route.fetch().json() | {"run": run | curve})
 
     page.route("**/train/state", answer)
-    enter(page)
+    enter(page, "Train")
     expect(status(page)).to_contain_text("3 bits per byte")  # of the weights that are taken
     expect(page.locator(".train > pre")).to_have_text("It learns by heart.\n  try more text")
     expect(page.locator(".samples")).to_contain_text("model of step 1 writes")
@@ -183,7 +175,7 @@ def drop(page: Page, path: Path) -> None:
 
 
 def test_nonsense_gets_a_line_and_can_be_removed(page: Page, tmp_path: Path) -> None:
-    enter(page)
+    enter(page, "Train")
     train = page.locator(".train").get_by_role("button", name="Train", exact=True)
     give(page, ("photo.png", b"\x89PNG\r\n\x1a\n" + bytes(200)), ("white.txt", b" "))
     expect(page.locator(".train .notice")).to_contain_text("photo.png")
@@ -211,7 +203,7 @@ def test_nonsense_gets_a_line_and_can_be_removed(page: Page, tmp_path: Path) -> 
 
 
 def test_a_whatsapp_chat_asks_whose_words_are_learned(page: Page) -> None:
-    enter(page)
+    enter(page, "Train")
     line = "[01.03.24, 10:0{i}:00] {name}: Hello, this is message {i}.\n"
     lines = [line.format(i=i, name=("Ann", "Ben")[i % 2]) for i in range(10)]
     give(page, ("_chat.txt", "".join(lines).encode()))
@@ -235,12 +227,12 @@ def test_a_whatsapp_chat_asks_whose_words_are_learned(page: Page) -> None:
 
 
 def test_what_is_typed_stays_in_another_room_and_in_another_language(page: Page) -> None:
-    enter(page)
+    enter(page, "Train")
     name = page.locator("#train-name")
     expect(name).not_to_have_value("")
     name.fill("tales")
     page.locator("[data-room='room.chat']").click()
-    enter(page)
+    enter(page, "Train")
     page.wait_for_timeout(1500)  # the server is asked meanwhile
     expect(name).to_have_value("tales")
     page.get_by_role("button", name="中文").click()
@@ -249,11 +241,9 @@ def test_what_is_typed_stays_in_another_room_and_in_another_language(page: Page)
     expect(name).to_have_value("tales")
 
 
-def test_it_speaks_chinese_and_fits_a_phone(browser: Browser, url: str) -> None:
-    page = new_tab(browser, url, width=390, dark=True, locale="zh-CN")
-    page.locator(".rooms").get_by_role("button", name="训练").click()
+def test_it_speaks_chinese_and_fits_a_phone(visit: Visit, url: str) -> None:
+    page = visit(url, width=390, dark=True, locale="zh-CN")
+    enter(page, "训练")
     expect(page.get_by_role("heading", name="用你自己的文本训练一个模型")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.screenshot(path=SCREENSHOTS / "train-zh-390.png")
-    assert page.errors == []
-    page.context.close()

@@ -21,7 +21,7 @@ from training.machine.processes import World, join
 from training.plan.given import Given
 from training.plan.plan import Plan
 from training.plan.planner import Planner
-from training.run.base import frozen_weights, open_base
+from training.run.base import open_base
 from training.run.directory import Run, check_free, locked_run, say_next
 from training.run.facts import Base, RunData
 from training.run.settings import describe, fixed_options, goes_on, names_of, resumed
@@ -53,7 +53,7 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     run = resumed(Run.load(options.out), options.set, fixed)
     shards = world.in_turns(lambda: shards_of(run))
     task = LanguageModelling(run, shards, world)
-    return train_and_keep(run, task, frozen_weights(run), resume=True)
+    return train_and_keep(run, task, resume=True)
 
 
 def start(options: argparse.Namespace, looked: Text | None, world: World) -> dict[str, Any] | None:

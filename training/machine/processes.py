@@ -85,15 +85,16 @@ class World:
         return result
 
 
-def open_store(rank: int, timeout: timedelta) -> dist.Store:
-    """Return the store through which the processes find each other, with a prefix per restart.
-
-    Without the prefix, a restarted process may read the addresses of processes that died.
-    """
+def connect(rank: int, size: int, timeout: timedelta) -> dist.ProcessGroup:
+    """Find the other processes; return a group with the timeout PREPARE_TIMEOUT."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    store = dist.TCPStore(address, port, is_master=is_master, timeout=timeout)
-    return dist.PrefixStore(f"restart-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    store: dist.Store = dist.TCPStore(address, port, is_master=is_master, timeout=timeout)
+    # Without a prefix, a restarted process may read the addresses of processes that died.
+    store = dist.PrefixStore(f"restart-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+    return dist.new_group(timeout=PREPARE_TIMEOUT, backend="gloo")
 
 
 @contextmanager
@@ -103,42 +104,30 @@ def join(timeout_s: float) -> Iterator[World]:
     Only the first process prints. Raises UserError if another process ends or does not answer
     for `timeout_s` seconds, or if the memory is not enough.
     """
+    rank, size, local_rank, patient = 0, 1, 0, None
+    is_alone = "TORCHELASTIC_RUN_ID" not in os.environ
     try:
-        with joined(timeout_s) as world:
-            yield world
-    except RuntimeError as error:
-        if not isinstance(error, torch.OutOfMemoryError) and NO_MEMORY not in str(error):
-            raise
-        raise UserError(
-            f"there is not enough memory ({str(error).splitlines()[0]}): set a smaller "
-            f"micro_batch_size, or gradient_checkpointing to on; a run with checkpoints can "
-            f"resume with these"
-        ) from None
-
-
-@contextmanager
-def joined(timeout_s: float) -> Iterator[World]:
-    """Yield the World; see `join`."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        yield World()
-        return
-    rank, size, local_rank = (int(os.environ[key]) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    backend = "gloo"
-    if torch.cuda.is_available():
-        torch.cuda.set_device(local_rank)
-        backend = "cpu:gloo,cuda:nccl"
-    try:
-        timeout = timedelta(seconds=timeout_s)
-        store = open_store(rank, timeout)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
-        patient = dist.new_group(timeout=PREPARE_TIMEOUT, backend="gloo")
+        if not is_alone:
+            names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+            rank, size, local_rank = (int(os.environ[name]) for name in names)
+            if torch.cuda.is_available():
+                torch.cuda.set_device(local_rank)
+            patient = connect(rank, size, timedelta(seconds=timeout_s))
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere if rank else sys.stdout):
             yield World(rank, size, local_rank, patient)
-        dist.destroy_process_group()
+        if patient:
+            dist.destroy_process_group()
     except RuntimeError as error:
-        if isinstance(error, dist.DistError) or any(words in str(error).lower() for words in LOST):
+        if isinstance(error, torch.OutOfMemoryError) or NO_MEMORY in str(error):
             raise UserError(
-                f"process {rank} of {size}: another process ended or did not answer for "
-                f"{timeout_s:g} s; all checkpoints are kept, --resume continues from the newest"
+                f"there is not enough memory ({str(error).splitlines()[0]}): set a smaller "
+                f"micro_batch_size, or gradient_checkpointing to on; a run with checkpoints can "
+                f"resume with these"
             ) from None
-        raise
+        is_lost = isinstance(error, dist.DistError) or any(w in str(error).lower() for w in LOST)
+        if is_alone or not is_lost:
+            raise
+        raise UserError(
+            f"process {rank} of {size}: another process ended or did not answer for "
+            f"{timeout_s:g} s; all checkpoints are kept, --resume continues from the newest"
+        ) from None

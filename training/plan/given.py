@@ -10,6 +10,7 @@
 import dataclasses
 import math
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,23 +42,20 @@ MIN_STEPS_PER_EPOCH = 4  # a small text gets a smaller batch
 MAX_RATE = 0.1  # the largest learning rate of any preset or plan is 0.02
 
 
+@dataclass(frozen=True)
 class Given:
     """The settings of a preset, or of a run whose weights are trained further."""
 
-    def __init__(
-        self,
-        model: ModelConfig,
-        training: TrainConfig,
-        chosen: Collection[str],
-        initial: Path | None,
-        minutes: float | None,
-        world: World,
-    ):
-        """`chosen`: names of settings that the user gave. `initial`: the run or model folder to
-        start from. `minutes`: the longest time that the steps may take."""
-        self.model, self.training, self.chosen = model, training, chosen
-        self.initial, self.minutes, self.world = initial, minutes, world
-        self.seed = training.seed
+    model: ModelConfig
+    training: TrainConfig
+    chosen: Collection[str]  # names of settings that the user gave
+    initial: Path | None  # the run or model folder to start from
+    minutes: float | None  # the longest time that the steps may take
+    world: World
+
+    @property
+    def seed(self) -> int:
+        return self.training.seed
 
     def shape(self, found: Survey) -> ModelConfig:
         """Return the model's shape, which does not depend on the text."""

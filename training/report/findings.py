@@ -65,7 +65,7 @@ def unlearned(history: History) -> Iterator[Finding]:
 
 def spikes(history: History) -> Iterator[Finding]:
     """The training loss rose by much and did not stay down."""
-    indices, losses = history.column("loss")
+    steps, losses = history.column("loss")
     if len(losses) < 2 * SMOOTHED:
         return
     windows = np.lib.stride_tricks.sliding_window_view(losses, SMOOTHED)
@@ -73,7 +73,7 @@ def spikes(history: History) -> Iterator[Finding]:
     lowest = np.minimum.accumulate(smooth)
     over = np.where(smooth - lowest > SPIKE_NATS, smooth / np.maximum(lowest, 1e-9), 1.0)
     if over.max() > SPIKE:
-        step = history.lines[indices[over.argmax() + SMOOTHED // 2]]["step"]
+        step = steps[over.argmax() + SMOOTHED // 2]
         yield Finding(
             f"The training loss rose by {over.max() - 1:.0%} around step {step:,}: the learning "
             f"rate is too high for this model.",
@@ -83,20 +83,19 @@ def spikes(history: History) -> Iterator[Finding]:
 
 def by_heart(history: History) -> Iterator[Finding]:
     """The model learns the training text by heart (over-fitting)."""
-    indices, losses = history.column("val_loss")
+    steps, losses = history.column("val_loss")
     _, of_text = history.column("train_loss")
     if len(losses) < 2:
         return
     best, bits = losses.argmin(), bits_per_nat(history)
-    step = history.lines[indices[best]]["step"]
     if losses[-1] > max(RISE * losses[best], losses[best] + LEAST_NATS):
         last = "at the end" if history.is_at_end else "now"
         # Of a run that is stopped, the newest weights are taken.
         is_told = history.summary and history.taken is not None
         taken = f" The weights of step {history.taken:,} are taken." if is_told else ""
         yield Finding(
-            f"The held-out loss was lowest at step {step:,} ({bits * losses[best]:.2f} bits per "
-            f"byte, {bits * losses[-1]:.2f} {last}): the model learns the training text by "
+            f"The held-out loss was lowest at step {steps[best]:,} ({bits * losses[best]:.2f} bits "
+            f"per byte, {bits * losses[-1]:.2f} {last}): the model learns the training text by "
             f"heart.{taken}",
             f"more text{or_init(history)}",
         )
@@ -110,10 +109,9 @@ def by_heart(history: History) -> Iterator[Finding]:
 
 def unfinished(history: History) -> Iterator[Finding]:
     """The held-out loss was still falling when the training ended."""
-    indices, losses = history.column("val_loss")
+    steps, losses = history.column("val_loss")
     if len(losses) < 3 or losses.argmin() < len(losses) - 1 or [*by_heart(history)]:
         return
-    steps = np.array([history.lines[i]["step"] for i in indices])
     before = losses[np.searchsorted(steps, 0.75 * steps[-1], side="right") - 1]
     if losses[-1] < min(FALL * before, before - LEAST_NATS):
         bits = bits_per_nat(history)

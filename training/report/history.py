@@ -29,25 +29,16 @@ class History:
         # Of the training alone: what a mean with the weights before is worth, keeping.py adds.
         self.lines = [line for line in run.metrics(MAX_LINES) if "kept" not in line]
         self.summary = run.summary()
-        self.axes = {axis: self.axis(axis) for axis in AXES}
 
     def column(self, key: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the indices of the lines with a finite `key`, and the values."""
+        """Return the steps that have a finite `key`, and its values."""
         values = np.array([line.get(key) for line in self.lines], dtype=float)  # None: NaN
-        indices = np.flatnonzero(np.isfinite(values))
-        return indices, values[indices]
-
-    def axis(self, name: str) -> np.ndarray | None:
-        """Return each line's position on an axis, or None if the run did not record it."""
-        steps = np.array([line["step"] for line in self.lines], dtype=float)
-        known, values = self.column(name)
-        if len(known):
-            return np.interp(steps, steps[known], values)
-        return None
+        steps = np.array([line["step"] for line in self.lines], dtype=int)
+        return steps[np.isfinite(values)], values[np.isfinite(values)]
 
     @property
     def step(self) -> int:
-        return max((line["step"] for line in self.lines), default=0)
+        return self.lines[-1]["step"] if self.lines else 0
 
     @property
     def is_at_end(self) -> bool:
@@ -69,10 +60,11 @@ class History:
         More than MAX_POINTS values are grouped: `y` is the mean of each group, and `low` and
         `high` are its minimum and maximum.
         """
-        indices, values = self.column(key)
-        if not len(indices):
+        steps, values = self.column(key)
+        if not len(steps):
             return None
-        by_axis = {name: a[indices] for name, a in self.axes.items() if a is not None}
+        known = {axis: self.column(axis) for axis in AXES}
+        by_axis = {axis: np.interp(steps, *found) for axis, found in known.items() if len(found[0])}
         if len(values) <= MAX_POINTS:
             curve = by_axis | {"y": values}
         else:
@@ -86,10 +78,6 @@ class History:
     def last(self, key: str) -> float | None:
         _, values = self.column(key)
         return float(values[-1]) if len(values) else None
-
-    def end(self, axis: str) -> float | None:
-        positions = self.axes[axis]
-        return float(positions[-1]) if positions is not None and len(positions) else None
 
 
 def spread(n: int, wanted: int) -> list[int]:

@@ -74,19 +74,16 @@ def clock_time(seconds: float | None) -> str:
 def facts(history: History) -> dict[str, str]:
     """Return a run's row in the table of runs."""
     total = history.run.train.steps
-    indices, bits = history.column(BITS)
-    lowest = NOTHING
-    if len(bits):
-        at = history.lines[indices[bits.argmin()]]["step"]
-        lowest = f"{bits.min():.4f} at step {at:,}"
+    steps, bits = history.column(BITS)
+    lowest = f"{bits.min():.4f} at step {steps[bits.argmin()]:,}" if len(bits) else NOTHING
     return {
         "state": "finished" if history.summary else f"at step {history.step:,} of {total:,}",
         "bits per byte": shown(history.summary.get(BITS, history.last(BITS)), ".4f"),
         "lowest": lowest,
         "held-out loss": shown(history.summary.get("val_loss", history.last("val_loss")), ".4f"),
         "steps": f"{history.step:,}",
-        "tokens": shown(history.end("tokens"), ",.0f"),
-        "time": clock_time(history.end("seconds")),
+        "tokens": shown(history.last("tokens"), ",.0f"),
+        "time": clock_time(history.last("seconds")),
         "tokens/s": shown(history.last("tokens_per_s"), ",.0f"),
         "parameters": shown(history.summary.get("parameters"), ",.0f"),
         "data": history.run.data.source,
@@ -212,7 +209,7 @@ def page(named: list[History], earlier_ones: list[Run]) -> str:
     ]
     is_smoothed = any(history.run.train.label_smoothing for history in histories)
     figures, charts = charts_of(curves, is_smoothed)
-    axes = {k: v for k, v in AXES.items() if any(h.axes[k] is not None for h in histories)}
+    axes = {k: v for k, v in AXES.items() if any(h.last(k) is not None for h in histories)}
     drawn = [{"name": h.name, "curves": c} for h, c in zip(histories, curves)]
     data = json.dumps({"runs": drawn, "charts": charts, "axes": axes}, separators=(",", ":"))
     everything = {key: [str(value)] for key, value in histories[0].settings.items()}

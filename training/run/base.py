@@ -107,14 +107,6 @@ def read_base(base: Base, config: ModelConfig) -> "Tensors":
     return from_llama(tensors, config) if "model.embed_tokens.weight" in tensors else tensors
 
 
-def frozen_weights(run: Run) -> "Tensors | None":
-    """Return the weights that a run of adapters does not train; None if it trains all.
-
-    Raises UserError if they are missing or changed.
-    """
-    return first_weights(run) if run.train.lora else None
-
-
 def first_weights(run: Run) -> "Tensors | None":
     """Return the weights that --init named; None without it.
 
@@ -146,7 +138,7 @@ def whole_weights(run: Run, checkpoint: "Checkpoint") -> "Tensors":
     """Return a checkpoint's weights of all layers; adapters are merged with what they adapt."""
     from training.lora import merged
 
-    base = frozen_weights(run)
+    base = first_weights(run) if run.train.lora else None
     return merged(base, checkpoint.model) if base else checkpoint.model
 
 

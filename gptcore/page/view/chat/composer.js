@@ -9,9 +9,9 @@ const HIGHEST = 200; // pixels of the box
 export class Composer {
   constructor({ send, stop, editLast }) {
     this.box = el("textarea.box", { rows: "1", "aria-label": say("message"), placeholder: say("type") });
-    this.go = el("button.send", { type: "submit", "aria-label": say("send"), title: say("send") }, icon("send"));
+    this.go = el("button.send.primary", { type: "submit", "aria-label": say("send"), title: say("send") }, icon("send"));
     const halt = { type: "button", "aria-label": say("stop"), title: `${say("stop")} (Esc)`, onclick: stop };
-    this.halt = el("button.send.halt", halt, icon("stop"));
+    this.halt = el("button.send.primary.halt", halt, icon("stop"));
     const submit = (event) => {
       event.preventDefault();
       if (!this.isBusy && this.box.value.trim()) send(this.box.value);

@@ -11,7 +11,7 @@ export function choice(host, id, key, options, value, act) {
     await act(input.value);
     host.querySelector(`#${id}`)?.focus();
   });
-  return el("div.choice", {}, el("label", { for: id }, say(key)), input);
+  return el("div.row", {}, el("label", { for: id }, say(key)), input);
 }
 
 // The options 0 ... n - 1, counted from 1.
