@@ -210,6 +210,18 @@ def test_of_many_files_those_that_are_not_used_have_a_line_for_each_reason(tmp_p
     assert lines[-1] == "and 2 more files, in which 0 are skipped" and len(lines) == 23
 
 
+def test_little_text_is_told_of_the_model_that_ships_if_it_is_english(tmp_path: Path) -> None:
+    hint = "half a megabyte is a good start, or a start that knows more: --init models/default"
+    text = tmp_path / "a.txt"
+    text.write_text("The market of the town has bread and that fish to you. " * 20)
+    assert hint in look(find_files([text])).summary()
+    known = Tokenizer.train(["The market of the town."], 300)
+    assert "--init" not in look(find_files([text])).summary(known), "it begins with a model"
+    text.write_text("Рынок города открыт каждый день. " * 20)
+    told = look(find_files([text])).summary()
+    assert "little text" in told and "--init" not in told
+
+
 def test_what_a_training_wrote_is_no_text(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     shutil.copytree(TINY / "run", runs / "mine")

@@ -22,6 +22,7 @@ from training.look.samples import Draw, seen, shortened
 from training.look.wordings import Wordings
 from training.machine.progress import progress
 from training.plan.scaling import vocabulary
+from training.report.findings import OR_INIT, may_be_english
 
 SHOWN_FILES, SHOWN_REASONS, SHOWN_UNUSED = 20, 8, 5  # the others are counted
 N_SAMPLES = 3
@@ -142,6 +143,8 @@ class Look:
         """
         self.check()
         found = self.survey
+        is_helped = tokenizer is None and may_be_english(" ".join(found.beginning))
+        little = LITTLE.format(found.n_bytes) + OR_INIT * is_helped
         tokenizer = tokenizer or Tokenizer.train(found.beginning, vocabulary(found.n_bytes))
         n_skipped = sum(sum(file.skipped.values()) for file in self.files)
         unused = [*self.unused]
@@ -155,7 +158,7 @@ class Look:
             f"{n_skipped:,} skipped",
             *([f"note: {of_files}, for the reasons above: {names}"] if unused else []),
             *(f"note: {notice}" for notice in self.notices),
-            *([LITTLE.format(found.n_bytes)] if found.n_bytes < LITTLE_BYTES else []),
+            *([little] if found.n_bytes < LITTLE_BYTES else []),
             "as the model sees it (⏎: a new line), and learns what is between « and »:",
         ]
         lines += [f"  {shortened(seen(document, tokenizer))}" for document in self.samples]

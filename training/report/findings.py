@@ -13,7 +13,6 @@ import numpy as np
 from gptcore.config import Seq2SeqConfig
 from gptcore.system.wording import duration, two_digits
 from training.report.history import History
-from training.run.directory import Samples
 
 RISE = 1.01  # of the held-out loss over its minimum; less is chance
 FALL = 0.98  # of the held-out loss in the last quarter of the steps; more is the end of learning
@@ -28,6 +27,7 @@ SPARE = 0.5  # of the minutes that were asked for; reading the text takes some o
 LATE = 1.1  # of the minutes that were asked for
 SMOOTHED = 5  # logged losses in a median
 BITS = "bits_per_byte"
+OR_INIT = ", or a start that knows more: --init models/default"
 ENGLISH = {"and", "it", "of", "the", "that", "this", "to", "you"}  # frequent words
 ENGLISH_SHARE, FEW_WORDS = 0.03, 30  # their share of a text's words; and how many it takes to tell
 
@@ -170,14 +170,13 @@ def or_init(history: History) -> str:
     """
     run = history.run
     knows = run.options.get("init") or run.data.stages or isinstance(run.model, Seq2SeqConfig)
-    helps = not knows and may_be_english(run.samples())
-    return ", or a start that knows more: --init models/default" if helps else ""
+    written = (text for _, samples in run.samples() for sample in samples for text in sample)
+    return OR_INIT if not knows and may_be_english(" ".join(written)) else ""
 
 
-def may_be_english(samples: list[tuple[int, Samples]]) -> bool:
-    """Return whether a run's samples may be English: they are, or they are too short to tell."""
-    written = [text for _, each in samples for sample in each for text in sample]
-    words = re.findall(r"[^\W\d_]+", " ".join(written).lower())
+def may_be_english(text: str) -> bool:
+    """Return whether a text may be English: it is, or it is too short to tell."""
+    words = re.findall(r"[^\W\d_]+", text.lower())
     n_english = sum(word in ENGLISH for word in words)
     return len(words) < FEW_WORDS or n_english >= ENGLISH_SHARE * len(words)
 
