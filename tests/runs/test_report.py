@@ -71,6 +71,18 @@ def points(page: Page, curve: str) -> list[int]:
     return [len(re.split("[ML]", line.get_attribute("d"))) - 1 for line in drawn]
 
 
+def test_figures_of_hardly_any_held_out_text_are_not_shown(tmp_path: Path) -> None:
+    """They rise while the training does well, and were the largest curve."""
+    run = made_up(tmp_path / "little")
+    for held_out, is_shown in ((57, False), (5000, True)):
+        data = dataclasses.replace(run.data, held_out_tokens=held_out)
+        history = History(dataclasses.replace(run, data=data))
+        assert (facts(history)["bits per byte"] != "–") is is_shown
+        page = write_page([history], tmp_path / "report.html").read_text(encoding="utf-8")
+        assert ("of the held-out text" in page) is is_shown
+        assert "training text" in page
+
+
 def test_a_report_shows_every_figure_beside_earlier_runs(opened, tmp_path: Path) -> None:
     made_up(tmp_path / "early", learning_rate=0.01)
     made_up(tmp_path / "unfinished", finished=False)
@@ -166,7 +178,9 @@ def test_real_runs_of_both_kinds_are_compared(
     assert main(["report", str(run.path), str(translation_run.path)]) == 0
     page = opened(tmp_path / "report.html")
     expect(page.locator(".state")).to_have_text("2 runs compared")
-    assert points(page, "bits_per_byte") == [2, 2] and points(page, "bleu") == [2]
+    assert points(page, "train_loss") == [2], "the translator's is not measured"
+    assert points(page, "bits_per_byte") == [2], "the chats hold out too little"
+    assert points(page, "bleu") == [2]
     expect(page.get_by_role("region", name="Settings that differ")).to_contain_text("n_pairs")
     expect(page.locator("#samples .sample").first).not_to_contain_text("<|user|>")
     assert len(translation_run.samples()[0][1]) == 5

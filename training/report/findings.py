@@ -53,8 +53,9 @@ def findings(history: History) -> list[Finding]:
 
 def unlearned(history: History) -> Iterator[Finding]:
     """Nothing was learned at all."""
-    (_, losses), (_, held_out) = history.column("loss"), history.column("val_loss")
-    if len(held_out) > 1 and held_out[-1] < held_out[0] - LEAST_NATS:
+    judge = "train_loss" if history.run.data.few_held_out else "val_loss"
+    (_, losses), (_, measured) = history.column("loss"), history.column(judge)
+    if len(measured) > 1 and measured[-1] < measured[0] - LEAST_NATS:
         return  # as with trained weights, whose loss begins near its end
     if len(losses) >= 2 * SMOOTHED and np.median(losses[-SMOOTHED:]) > LEARNED * losses[0]:
         yield Finding(
@@ -159,7 +160,8 @@ def uncertain(history: History) -> Finding:
     """The held-out text is so short that its loss says little."""
     return Finding(
         f"Only {history.run.data.held_out_tokens:,} tokens are held out: their loss and bits per "
-        f"byte say little, and choose no step. Ask the model what it should know."
+        f"byte say little, so they are not shown and choose no step. Ask the model what it should "
+        f"know."
     )
 
 

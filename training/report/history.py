@@ -17,6 +17,7 @@ from training.run.directory import Run
 N_EARLIER = 4  # earlier runs shown beside a run
 MAX_LINES = 5_000  # lines read from metrics.jsonl; of a longer file, only every n-th line
 MAX_POINTS = 300  # points per curve
+HELD_OUT = ("bits_per_byte", "val_loss")
 AXES = {"step": "step", "tokens": "tokens", "seconds": "time"}
 
 
@@ -27,8 +28,13 @@ class History:
         self.run = run
         self.name = run.path.resolve().name
         # Of the training alone: what a mean with the weights before is worth, keeping.py adds.
-        self.lines = [line for line in run.metrics(MAX_LINES) if "kept" not in line]
-        self.summary = run.summary()
+        self.lines = [self.telling(line) for line in run.metrics(MAX_LINES) if "kept" not in line]
+        self.summary = self.telling(run.summary())
+
+    def telling(self, figures: dict[str, Any]) -> dict[str, Any]:
+        """Leave out the held-out figures of a run that holds out too few tokens."""
+        hidden = HELD_OUT if self.run.data.few_held_out else ()
+        return {key: value for key, value in figures.items() if key not in hidden}
 
     def column(self, key: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the steps that have a finite `key`, and its values."""

@@ -36,17 +36,27 @@ class Chart:
 
 
 CHARTS = [
-    Chart("Bits per byte", "of the held-out text", {"bits_per_byte": "dots"}, logarithmic=True),
+    Chart(
+        "Bits per byte",
+        "of the held-out text; lower is better",
+        {"bits_per_byte": "dots"},
+        logarithmic=True,
+    ),
     Chart(
         "Loss",
-        "nats per token",
+        "nats per token; lower is better",
         {"loss": "faint", "train_loss": "dashed", "val_loss": "dots"},
         logarithmic=True,
     ),
     Chart("BLEU", "of 100", {"bleu": "dots"}),
     Chart("chrF", "of 100", {"chrf": "dots"}),
-    Chart("Learning rate", "", {"rate": "line"}),
-    Chart("Gradient norm", "before clipping", {"gradient_norm": "line"}, logarithmic=True),
+    Chart("Learning rate", "how far a step goes", {"rate": "line"}),
+    Chart(
+        "Gradient norm",
+        "how strongly the text pulls at the weights, before clipping",
+        {"gradient_norm": "line"},
+        logarithmic=True,
+    ),
     Chart("Speed", "tokens per second", {"tokens_per_s": "line"}),
     Chart("Model FLOPs utilisation", "share of the peak", {"mfu": "line"}),
     Chart("Peak memory", "bytes", {"peak_memory": "line"}),
@@ -79,7 +89,7 @@ def facts(history: History) -> dict[str, str]:
     return {
         "state": "finished" if history.summary else f"at step {history.step:,} of {total:,}",
         "bits per byte": shown(history.summary.get(BITS, history.last(BITS)), ".4f"),
-        "lowest": lowest,
+        "lowest in training": lowest,
         "held-out loss": shown(history.summary.get("val_loss", history.last("val_loss")), ".4f"),
         "steps": f"{history.step:,}",
         "tokens": shown(history.last("tokens"), ",.0f"),
