@@ -62,6 +62,10 @@ def test_a_missing_text_is_refused(tmp_path: Path, refused: Refused, train: tupl
     (tmp_path / "mispelt.txt").write_text("Here it is.")
     said = refused(training_main, tmp_path / "misspelt.txt", *train)
     assert said.endswith(f": did you mean '{tmp_path / 'mispelt.txt'}'?")
+    for name in ("Questions.xlsx", "Questions asked.csv"):  # the better one comes later
+        (tmp_path / name).write_bytes(b"PK")
+        said = refused(training_main, tmp_path / "Questions.csv", *train)
+        assert said.endswith(f": did you mean '{tmp_path / name}'?")
     said = refused(training_main, tmp_path / "mis*.txr", *train)
     assert said.endswith(f": did you mean '{tmp_path / 'mis*.txt'}'?")
     said = refused(training_main, tmp_path / "chat*.txr", *train)
