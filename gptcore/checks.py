@@ -64,9 +64,16 @@ def nearest(word: str, known: Collection[str]) -> str:
 
 
 def nearest_beside(path: Path) -> str:
-    """Return a question after what was meant by a path where nothing is, or ""."""
-    names = [other.name for other in path.parent.glob("*")]  # none if there is no such folder
-    near = None if path.exists() else closest(path.name, names)
+    """Return a question after what was meant by a path where nothing is, or "".
+
+    What has the same ending is preferred, as another kind of file may be of no use.
+    """
+    if path.exists():
+        return ""
+    others = {other.name: other for other in path.parent.glob("*")}  # none without such a folder
+    alike = {o.stem: name for name, o in others.items() if o.suffix.lower() == path.suffix.lower()}
+    stem = closest(path.stem, alike)
+    near = alike[stem] if stem else closest(path.name, others)
     return f"did you mean '{path.with_name(near)}'?" if near else ""
 
 

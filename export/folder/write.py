@@ -91,7 +91,8 @@ def export_run(run: Run, target: Target) -> list[Check]:
     if target.formats and isinstance(run.model, Seq2SeqConfig):
         raise UserError("--quantize is for decoders: a translation model is exported in fp32 only")
     if not run.is_settled:
-        print(f"note: the training in {run.path} is not complete; it can go on with --resume")
+        then = "still runs" if run.is_training else "is not complete; it can go on with --resume"
+        print(f"note: the training in {run.path} {then}")
     model: GPT | Seq2Seq = build_model(run.model)
     parameters = count_parameters(model)
     # Before the weights are read: the shards that it needs may be gone.

@@ -7,6 +7,7 @@
 
 A subcommand's module defines `add_arguments(parser)` and `run(options)`, which returns the exit
 code. It may define KEPT: text for the error line that says what an aborted command leaves intact.
+Where that depends on how far the command came, it defines `kept(options)`, which returns the text.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -51,7 +53,7 @@ class Program(NamedTuple):
 
 def run_program(program: Program, arguments: Sequence[str]) -> int:
     """Run the subcommand that the first argument names, or the default; return the exit code."""
-    kept = ""
+    kept: Callable[[], str] = str
 
     def run() -> int:
         nonlocal kept
@@ -59,7 +61,6 @@ def run_program(program: Program, arguments: Sequence[str]) -> int:
             return say(program.examples, REFUSED)
         name, rest = choose(program, arguments)
         module = import_module(program.commands[name].module)
-        kept = getattr(module, "KEPT", "")
         parser = argparse.ArgumentParser(
             prog=program.name if name == program.default else f"{program.name} {name}",
             description=describe(program, name),
@@ -69,9 +70,11 @@ def run_program(program: Program, arguments: Sequence[str]) -> int:
         options, unknown = parser.parse_known_args(rest)
         if unknown:
             parser.error(f"unrecognized arguments: {' '.join(unknown)}{advice(parser, unknown[0])}")
+        what = getattr(module, "kept", lambda _: getattr(module, "KEPT", ""))
+        kept = partial(what, options)
         return module.run(options)
 
-    return guard(run, program.requirements, lambda: kept)
+    return guard(run, program.requirements, lambda: kept())
 
 
 def advice(parser: argparse.ArgumentParser, unknown: str) -> str:

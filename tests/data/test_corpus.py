@@ -176,7 +176,7 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path, name: str
 
 
 def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"holds no file: name files, or a folder"):
+    with pytest.raises(UserError, match=r"holds no text: name files, or a folder"):
         documents(tmp_path)
     write(tmp_path / "picture.txt", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
     with pytest.raises(UserError, match=r"no document was found: .*picture.txt: it is a PNG pict"):

@@ -62,6 +62,10 @@ def test_a_missing_text_is_refused(tmp_path: Path, refused: Refused, train: tupl
     (tmp_path / "mispelt.txt").write_text("Here it is.")
     said = refused(training_main, tmp_path / "misspelt.txt", *train)
     assert said.endswith(f": did you mean '{tmp_path / 'mispelt.txt'}'?")
+    for name in ("Questions.xlsx", "Questions asked.csv"):  # the better one comes later
+        (tmp_path / name).write_bytes(b"PK")
+        said = refused(training_main, tmp_path / "Questions.csv", *train)
+        assert said.endswith(f": did you mean '{tmp_path / name}'?")
     said = refused(training_main, tmp_path / "mis*.txr", *train)
     assert said.endswith(f": did you mean '{tmp_path / 'mis*.txt'}'?")
     said = refused(training_main, tmp_path / "chat*.txr", *train)
@@ -313,12 +317,13 @@ def test_an_out_that_cannot_be_written_is_refused_before_the_work(
     assert not Path("shards").exists()
 
 
-def test_after_an_error_of_the_system_only_a_training_is_said_to_go_on(
+def test_after_an_error_of_the_system_only_a_training_says_what_is_saved(
     chats: Path, copy: Path, tmp_path: Path, refused: Refused, train: tuple
 ) -> None:
     (tmp_path / "runs" / "out" / "config.json.tmp").mkdir(parents=True)
     said = refused(training_main, chats, *train)
-    assert "config.json.tmp" in said and said.endswith("add --resume to go on from the last one")
+    assert "config.json.tmp" in said
+    assert said.endswith("; no checkpoint was saved yet: start again")
     temporary = f"report.html.{os.getpid()}.tmp"
     (copy / temporary).mkdir()
     assert refused(training_main, "report", copy).endswith(f"{temporary}'")

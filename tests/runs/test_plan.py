@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import Refused
@@ -27,6 +28,7 @@ from training.data.rows import Rows
 from training.data.shards.folder import prepare
 from training.data.survey import Surveyor, survey
 from training.formats.places import find_files
+from training.jobs.telling import tell
 from training.machine.flops import parameters
 from training.machine.memory import kept_bytes
 from training.optim.optimizers import rate_factor
@@ -123,6 +125,20 @@ def test_a_tiny_text_is_read_until_it_is_learned() -> None:
     plan = plan_for(Facts(16_000, 4.0), 36_000)
     assert plan.tokens == pytest.approx(ENOUGH_TOKENS, rel=0.02) and plan.epochs > 400
     assert most_epochs(10**6) == MANY_EPOCHS
+
+
+@pytest.mark.parametrize("n_tokens", [4_000, 100_000])
+def test_of_more_minutes_than_a_text_needs_it_is_said_why_they_end(
+    n_tokens: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = TrainConfig(steps=round(most_epochs(n_tokens) * n_tokens / 2_000))
+    data, options = RunData("", chat=False, n_bytes=0), {"minutes": "3"}
+    run = Run(model_at(1, BOOK), training, data, options=options, path=tmp_path)
+    task = SimpleNamespace(steps_per_epoch=n_tokens / 2_000, tokens_per_step=2_000)
+    tell(run, task, 0.1, 1.0, "unknown")
+    why = "fewer than 2,000,000 tokens leave so short a text unlearned, " * (n_tokens == 4_000)
+    note = f"--minutes 3 is more than this text needs: {why}more passes teach nothing new"
+    assert f"note: {note}\n" in capsys.readouterr().out
 
 
 def test_a_small_book_gets_dropout_and_a_smaller_model_than_a_library() -> None:
@@ -226,12 +242,14 @@ def test_speed_between_two_measured_depths_lies_between_theirs() -> None:
     assert between(measured, 4) == pytest.approx(3e10)
 
 
-def test_speed_is_measured_by_real_steps() -> None:
+def test_speed_is_measured_by_real_steps(capsys: pytest.CaptureFixture[str]) -> None:
     speed = Speed()
     model = dataclasses.replace(model_at(1, BOOK), vocab_size=300, block_size=64)
     speed.measure(1, model, TrainConfig(), seconds=0.05)
     assert 1e6 < speed.passes[1] < 1e16 and 1e5 < speed.updates[1] < 1e16
     assert 0 < speed.step_seconds(1, model, 8) < speed.step_seconds(1, model, 16) < 60
+    speed.measure(2, model, TrainConfig(), seconds=0.05)
+    assert capsys.readouterr().out == "measuring the speed of this machine ...\n", "once, in a log"
 
 
 @contextmanager
@@ -364,7 +382,9 @@ def test_conversations_get_two_layers_at_least(depth: int | None, n_layers: tupl
         assert Planner(minutes=1, depth=depth, settings=[]).shape(found).n_layer == n_layer
 
 
-def test_a_pilot_run_measures_64_rows_at_most(tmp_path: Path) -> None:
+def test_a_pilot_run_measures_64_rows_at_most(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     book = book_of(2400, tmp_path / "book.txt")
     shards = prepare(lambda: read_documents(find_files([book])), tmp_path / "shards", 512)
     model = dataclasses.replace(model_at(1, BOOK), vocab_size=512, block_size=16)
@@ -373,6 +393,7 @@ def test_a_pilot_run_measures_64_rows_at_most(tmp_path: Path) -> None:
     with inputs_of(nn.Embedding) as found:
         pilot_bits_per_byte(shards, model, training)
     assert 32 <= sum(len(ids) for ids in found[1:]) <= 64
+    assert "a pilot run, to predict the loss ...\n" in capsys.readouterr().out, "in a log"
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Two commands never write to one place: the second is told so, or waits."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from export.__main__ import main as export_main
 from gptcore.system.files import cache_folder, locked
 from training.__main__ import main
 from training.run.directory import Run
@@ -49,6 +51,25 @@ def test_a_second_command_with_the_same_out_is_refused_until_the_first_is_dead(
         first.wait()
         with locked(out / "lock", timeout=0):
             pass
+
+
+def test_of_a_run_that_has_just_begun_it_is_said_that_it_is_still_training(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, export = tmp_path / "mine", ["--out", str(tmp_path / "model")]
+    with another_command(out) as first:
+        assert export_main([str(out), *export]) == 2
+        said = capsys.readouterr().err
+        assert "a training has just begun there: wait for its first checkpoint" in said
+        shutil.copy(run.path / "config.json", out)
+        assert export_main([str(out), *export]) == 2
+        said = capsys.readouterr()
+        assert said.out == f"note: the training in {out} still runs\n"
+        assert f"{out} is still training: wait for its first checkpoint" in said.err
+        first.kill()
+        first.wait()
+    assert export_main([str(out), *export]) == 2
+    assert "it can go on with --resume" in capsys.readouterr().out
 
 
 def test_a_command_that_was_killed_does_not_lock_out_the_next(chats: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 import shutil
 import signal
 import subprocess
@@ -412,5 +413,39 @@ def test_ctrl_c_before_the_first_step_ends_without_a_traceback(
 
     monkeypatch.setattr("training.jobs.options.prepare", interrupted)
     assert main([str(chats), "--out", str(tmp_path / "out")]) == INTERRUPTED
-    assert "stopped" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told.endswith("\nstopped; no checkpoint was saved yet: start again\n")
     assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_before_a_run_goes_on_names_the_checkpoints_that_it_has(
+    shards: Shards,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = new_run(tmp_path / "run", shards)
+    (run.checkpoints / "step-3").mkdir(parents=True)
+    stop = "training.jobs.language.shards_of"
+    monkeypatch.setattr(stop, lambda _: signal.raise_signal(signal.SIGINT))
+    assert main(["--out", str(run.path), "--resume"]) == INTERRUPTED
+    kept = f"the checkpoints in {run.path} are kept: add --resume to go on from the last"
+    assert capsys.readouterr().err.endswith(f"\nstopped; {kept}\n")
+
+
+def test_a_run_that_is_named_as_a_text_or_not_at_all_is_asked_for(
+    shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = refused(main, "--resume")
+    assert said.endswith("no training run at runs/mine, the default of --out: name one, --out RUN")
+    for name in ("a", "b c"):
+        run = new_run(Path("runs") / name, shards)
+        (run.checkpoints / "step-3").mkdir(parents=True)
+    new_run(Path("runs/begun"), shards)  # it has nothing to go on from
+    os.utime("runs/a", (1, 1))
+    assert refused(main, "--resume").endswith(": name one, --out 'runs/b c' or --out runs/a")
+    said = refused(main, "runs/a", "--resume")
+    assert said.endswith(
+        "runs/a is a training run, not a text: did you mean --out runs/a --resume?"
+    )

@@ -32,7 +32,7 @@ from training.dialogues.generator import dialogues
 from training.formats.places import find_files
 from training.machine.devices import autocast, multiplies_bfloat16_fast, pick_dtype
 from training.machine.interrupts import Interrupts
-from training.machine.progress import EVERY_S, waiting
+from training.machine.progress import EVERY_S, tell_stage, waiting
 from training.optim.muon import Muon
 from training.optim.optimizers import build_optimizers, rate_factor
 from training.run.config import TrainConfig
@@ -302,7 +302,11 @@ def test_whoever_watches_is_told_at_once_what_takes_its_time(
     monkeypatch.setenv(EVERY_S, "1")
     with waiting("starting"):
         assert "starting: 00:00" in capsys.readouterr().err
+    tell_stage("measuring")
+    assert not capsys.readouterr().out, "the clock shows it"
     monkeypatch.delenv(EVERY_S)
     with waiting("starting"):
         pass
     assert capsys.readouterr().err.strip() == "", "a log file holds no line for a moment"
+    tell_stage("measuring")
+    assert capsys.readouterr().out == "measuring ...\n", "but it says what may be long"

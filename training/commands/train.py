@@ -11,6 +11,7 @@ from pathlib import Path
 from gptcore.checks import UserError
 from gptcore.config import DECODERS, ModelConfig
 from gptcore.system.command_line import INTERRUPTED
+from gptcore.system.wording import word
 from gptcore.text.tokenizer import Tokenizer
 from training.data.encodings import NAMES
 from training.data.sources import OWN, folder_tokenizer
@@ -27,7 +28,7 @@ from training.jobs.options import (
 from training.machine.progress import waiting
 from training.run.base import shape_of
 from training.run.config import ENCODINGS, TrainConfig
-from training.run.directory import Run, check_free
+from training.run.directory import Run, begun, check_free, runs_in
 from training.run.settings import UNPLANNED, add_common, goes_on, read_settings, settings_help
 
 # A shorter text gets a smaller model: one with more weights than bytes learns it by heart.
@@ -37,14 +38,14 @@ SHARDS = (
     "folder to keep the tokenised text in (default: shards/ beside the run); or, without text, a "
     "folder or fsspec URL of such finished shards"
 )
-KEPT = "; checkpoints, if there are any, are kept: add --resume to go on from the last one"
+OUT = Path("runs/mine")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = settings_help(DECODERS["nano"], TrainConfig(), "nano", ["lora"])
     add_text(parser)
     parser.add_argument(
-        "--out", type=Path, default=Path("runs/mine"), help="run directory to write (%(default)s)"
+        "--out", type=Path, default=OUT, help="run directory to write (%(default)s)"
     )
     parser.add_argument(
         "--minutes", type=float, help="plan a training that takes this long, or less"
@@ -132,6 +133,13 @@ def run(options: argparse.Namespace) -> int:
     return INTERRUPTED if train_language(options, looked) is None else 0
 
 
+def kept(options: argparse.Namespace) -> str:
+    """Return what there is to go on from when the command is stopped."""
+    if begun(options.out):
+        return f"; the checkpoints in {options.out} are kept: add --resume to go on from the last"
+    return "; no checkpoint was saved yet: start again"
+
+
 def look_at(options: argparse.Namespace) -> Text:
     """Read the files once, and say what is in them.
 
@@ -165,6 +173,9 @@ def check(options: argparse.Namespace) -> None:
     if is_begun := goes_on(options):
         if options.plan:
             raise UserError("--plan is of a new training: drop --resume")
+        if options.out == OUT and not OUT.exists():
+            named = " or ".join(f"--out {word(p)}" for p in runs_in(OUT.parent)) or "--out RUN"
+            raise UserError(f"no training run at {OUT}, the default of --out: name one, {named}")
         Run.load(options.out)
     else:
         check_free(options.out)

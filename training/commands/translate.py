@@ -14,7 +14,7 @@ from training.run.config import TRAININGS
 from training.run.directory import Run, check_free
 from training.run.settings import add_common, goes_on, settings_help
 
-KEPT = train.KEPT
+kept = train.kept
 DEFAULT_PRESET = "translator"
 
 

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from gptcore.checks import UserError, closest, nearest_beside
 from gptcore.system.files import cache_folder, locked, new_file, read_sealed
-from gptcore.system.wording import counted
+from gptcore.system.wording import counted, word
 
 TIMEOUT = 60.0  # seconds without data after which a download fails
 SEALED = ("config.json", "manifest.json")  # of a run, and of token shards
@@ -73,7 +73,12 @@ def files_at(place: str) -> list[File]:
     path = Path(place)
     if path.is_dir():
         if not (found := within(path)):
-            raise UserError(f"{path} holds no file: name files, or a folder with texts")
+            if is_sealed(path / SEALED[0]):
+                raise UserError(
+                    f"{path} is a training run, not a text: did you mean --out {word(path)} "
+                    f"--resume?"
+                )
+            raise UserError(f"{path} holds no text: name files, or a folder with texts")
         return [local_file(p, is_named=False) for p in found]
     if path.is_file():
         return [local_file(path)]

@@ -70,7 +70,10 @@ def start(options: argparse.Namespace, looked: Text | None, world: World) -> dic
         tell(run, task, plan.step_s, plan.seconds, plan.expectation)
         if len(task.val_rows.packing(0).starts) == 1:
             begins = shortened(beginning(task.val_rows))
-            print(f"note: one document is held out to measure on, and is not learned: {begins}")
+            print(
+                f'note: the document that begins with "{begins}" is held out to measure on, and is '
+                f"not learned; where that matters, say the same in another one, in other words"
+            )
         if options.verbose and isinstance(planner, Planner):
             print(plan.table())
         if options.verbose:

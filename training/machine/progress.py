@@ -33,6 +33,12 @@ def progress(
     return tqdm(items, doing, total, unit=unit, mininterval=interval(), delay=delay, **form)
 
 
+def tell_stage(what: str) -> None:
+    """Print what begins where neither bar nor clock shows it at once: in a log."""
+    if interval() >= LOGGED_S:
+        print(f"{what} ...", flush=True)
+
+
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """Show `what`, and the seconds that have passed, on standard error until the context ends.

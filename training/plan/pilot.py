@@ -22,7 +22,7 @@ from training.evaluation.validation import evaluate
 from training.machine.devices import autocast
 from training.machine.flops import flops_per_token, update_flops
 from training.machine.processes import World
-from training.machine.progress import progress, waiting
+from training.machine.progress import progress, tell_stage, waiting
 from training.plan.scaling import (
     LEAST_TOKENS,
     Facts,
@@ -44,6 +44,8 @@ PILOT_DEPTH = 2
 PILOT_SHARE, PILOT_S = 0.035, 60.0  # the pilot run's share of the time, and its maximum in seconds
 PILOT_TOKENS = 10_000  # fewest training tokens of the pilot run
 MEASURED_TOKENS = 2048  # tokens per step of a speed measurement
+MEASURING = "measuring the speed of this machine"
+PILOTING = "a pilot run, to predict the loss"
 EVALUATED_ROWS = 64  # most held-out rows measured after a pilot run
 SAMPLES_S = 0.3  # estimated seconds per layer for an evaluation's samples, plots and checkpoint
 
@@ -70,7 +72,7 @@ class Speed:
         forward = n_tokens * flops_per_token(model) / 3
         return SAMPLES_S * (1 + model.n_layer) + forward / between(self.passes, depth)
 
-    @waiting("measuring the speed of this machine")
+    @waiting(MEASURING)
     def measure(
         self,
         depth: int,
@@ -83,6 +85,8 @@ class Speed:
 
         It is that of each process of `world`; several must take just three steps, in 0 seconds.
         """
+        if world.is_first and not self.passes:
+            tell_stage(MEASURING)
         state = fresh_state(model, training, world)  # as with all rows that it takes at once
         batch_size = max(1, MEASURED_TOKENS // model.block_size)
         at_once = math.gcd(batch_size, training.micro_batch_size)  # more may not fit the memory
@@ -119,7 +123,9 @@ def measured_times(task: TranslationTask, run: Run) -> tuple[float, float]:
     evaluation."""
     training = dataclasses.replace(run.train, learning_rate=0.0)
     took = []
-    with waiting("measuring the speed of this machine"):
+    if task.world.is_first:
+        tell_stage(MEASURING)
+    with waiting(MEASURING):
         state = fresh_state(run.model, training, task.world)
         model: Any = state.model
         with autocast(state.device, state.dtype):
@@ -147,7 +153,8 @@ def pilot_bits_per_byte(shards: Shards, model: ModelConfig, training: TrainConfi
     run = Run(model, training, RunData("", chat=False, n_bytes=0), path=Path())  # writes nothing
     task = LanguageModelling(run, shards)
     state = fresh_state(model, training)
-    for _ in progress(range(training.steps), "a pilot run, to predict the loss", leave=False):
+    tell_stage(PILOTING)
+    for _ in progress(range(training.steps), PILOTING, leave=False):
         step(state, task.batch(state.step), task.logits, training)
     rows = range(0, len(task.val_rows), math.ceil(len(task.val_rows) / EVALUATED_ROWS))
     assert isinstance(state.model, GPT)

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 from gptcore.checks import UserError, nearest_beside
 from gptcore.system.files import (
     LOCK,
+    is_locked,
     list_checkpoints,
     locked,
     put_back,
@@ -88,6 +89,11 @@ class Run(Settings):
         summary = self.summary()
         return bool(summary) and (not self.train.keep or "kept" in summary)
 
+    @property
+    def is_training(self) -> bool:
+        """Whether a command trains into the folder now."""
+        return is_locked(self.path / LOCK)
+
     def summary(self) -> dict[str, Any]:
         """Return summary.json, or {} if it is missing or damaged; a resume writes it again."""
         try:
@@ -115,6 +121,8 @@ class Run(Settings):
             values = read_sealed(path / CONFIG)
         except (FileNotFoundError, NotADirectoryError):
             hint = nearest_beside(path) or "name a folder that training wrote"
+            if is_locked(path / LOCK):
+                hint = "a training has just begun there: wait for its first checkpoint"
             raise UserError(f"no training run at {path}: {hint}") from None
         check_format(values, FORMAT, str(path / CONFIG))
         found = read_as(Settings, values, str(path / CONFIG))
@@ -167,6 +175,8 @@ class Run(Settings):
 
         Raises UserError if no checkpoint is sound.
         """
+        if not begun(self.path) and self.is_training:
+            raise UserError(f"{self.path} is still training: wait for its first checkpoint")
         return self.first_sound(self.candidates())
 
     def candidates(self) -> list[Path]:
@@ -255,6 +265,12 @@ class Run(Settings):
 def begun(path: Path) -> bool:
     """Return whether the folder holds a run with at least one checkpoint."""
     return bool(list_checkpoints(path / "checkpoints"))
+
+
+def runs_in(folder: Path, most: int = 3) -> list[Path]:
+    """Return the runs in a folder that can be resumed, the newest first."""
+    found = [path for path in folder.glob("*") if (path / CONFIG).is_file() and begun(path)]
+    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[:most]
 
 
 def check_writable(path: Path) -> None:
