@@ -236,6 +236,8 @@ def test_a_whatsapp_chat_asks_whose_words_are_learned(page: Page) -> None:
 
 def test_what_is_typed_stays_in_another_room_and_in_another_language(page: Page) -> None:
     enter(page)
+    reasons = page.get_by_text("it is a PNG picture").locator("visible=true")
+    assert reasons.count() <= 2
     name = page.locator("#train-name")
     expect(name).not_to_have_value("")
     name.fill("tales")

@@ -307,7 +307,7 @@ export class Train {
     this.files.disabled = this.dataset.disabled = Boolean(doing);
     const n = texts.filter(({ name }) => Object.hasOwn(refused, name)).length;
     this.set(this.unused, unusable ? say("train.unusable") : n ? say("train.unused", { n }) : "");
-    this.set(this.look, ofFields(look));
+    this.set(this.look, unusable ? "" : ofFields(look)); // its reasons stand beside the files
     this.set(this.plan, ofFields(plan));
   }
 
