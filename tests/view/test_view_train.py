@@ -174,7 +174,12 @@ def test_little_talk_begins_with_the_model_that_ships_until_a_person_chooses(pag
     [
         ("starting PyTorch: 00:01", "opening the model"),
         ("writing the graph and the weights: 00:04", "writing its files"),
-        ("logits and cache:  92%|██▊| 74/80 [00:17<00:02]", "comparing it with PyTorch 92 %"),
+        ("PyTorch: logits and cache:  41%|██▊| 7/17", "computing with PyTorch 41 %"),
+        (
+            "ONNX Runtime: logits and cache:  92%|██▊| 74/80 [00:17<00:02]",
+            "comparing it with PyTorch 92 %",
+        ),
+        ("cached equals uncached:  50%|█| 9/18 [00:01]", "writing with it, token by token 50 %"),
         ("exporting runs/mine to models/mine", ""),
     ],
 )

@@ -12,9 +12,14 @@ export function written({ samples: { step, written }, is_chat: isChat }) {
   return [el("h2", {}, say("train.samples", { step })), ...written.map(isChat ? dialogue : goesOn)];
 }
 
+// Of an export, by its last line; the first that fits. Each bar has a stage of its own.
 const STAGES = [
   [/^writing/, "stage.writing"],
   [/^starting|open/, "stage.opening"],
+  [/^every token/, "stage.tokens"],
+  [/^left-padded/, "stage.rows"],
+  [/(greedy tokens|uncached|steps):/, "stage.steps"],
+  [/^PyTorch/, "stage.torch"],
   [/^comparing|%\|/, "stage.comparing"],
 ];
 
