@@ -19,7 +19,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, Thread, main_thread
 
 import numpy as np
 
@@ -78,7 +78,8 @@ class Engine:
             if sum(not other.stop.is_set() for other in self.waiting) >= MAX_WAITING:
                 raise Busy(f"{MAX_WAITING} requests wait already: try again in a few seconds")
             if self.thread is None:
-                thread = Thread(target=self.work, name="engine", daemon=True)
+                # The end of the program waits for it: a step beside it would abort the process.
+                thread = Thread(target=self.work, name="engine", daemon=False)
                 thread.start()  # waits for the lock; raises where no thread is to be had
                 self.thread = thread
             self.waiting.append(row)
@@ -122,9 +123,10 @@ class Engine:
                 self.fail(error)
 
     def end_stopped(self) -> None:
+        is_last = not main_thread().is_alive()  # the program ends: nobody reads on
         with self.lock:
             rows = [*self.waiting, *filter(None, self.rows)]
-        for row in (row for row in rows if row.stop.is_set()):
+        for row in (row for row in rows if is_last or row.stop.is_set()):
             row.reply.end("stopped")
             self.finish(row)
 

@@ -1,6 +1,8 @@
 """The engine over a made-up cache: who is answered, when, and that a crowd changes no reply."""
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -8,7 +10,7 @@ from threading import Event
 
 import numpy as np
 import pytest
-from conftest import until
+from conftest import ROOT, until
 from made_engine import (
     BLOCK,
     BYTES,
@@ -380,6 +382,24 @@ def test_the_thread_lives_as_long_as_there_is_work() -> None:
         assert engine.n_finished == n
         working.join(SECONDS)
     assert {*threading.enumerate()} <= before
+
+
+def test_the_end_of_the_program_ends_the_replies_before_python_itself_ends() -> None:
+    """A step of ONNX Runtime that goes on while Python ends would abort the process."""
+    script = (
+        "import atexit, sys\n"
+        f"sys.path += {[str(ROOT), str(ROOT / 'tests')]}\n"
+        "from gptcore.engine.generate import Request\n"
+        "from gptcore.engine.sampling import Sampling\n"
+        "from made_engine import ask, new_engine\n"
+        "engine, _ = new_engine(1, seconds=0.1)\n"
+        "say = lambda: print(engine.n_running, engine.n_finished, engine.n_new < 9)\n"
+        "atexit.register(say)\n"  # which is called when the threads have ended
+        "readers = ask(engine, *2 * [Request([1, 2], Sampling(temperature=0), 10_000)])\n"
+        "raise SystemExit(141)"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (141, "0 2 True\n", "")
 
 
 def test_where_no_thread_is_to_be_had_who_asks_is_told_and_the_next_is_answered(

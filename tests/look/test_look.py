@@ -262,6 +262,24 @@ def test_a_look_writes_for_programs_who_writes_and_which_files_are_not_used(
     assert reason == "it holds nothing but white space"
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "is_chat", "is_little"),
+    [
+        ("faq.csv", "question,answer\nHi,Hello!\n", True, True),
+        ("faq.csv", "question,answer\n" + f"Hi,{'Hello! ' * 100}\n" * 800, True, False),
+        ("book.txt", "It was a dark and stormy night.", False, True),
+    ],
+)
+def test_a_look_writes_for_programs_whether_it_is_talk_and_whether_it_is_little(
+    tmp_path: Path, name: str, text: str, is_chat: bool, is_little: bool
+) -> None:
+    (tmp_path / name).write_text(text)
+    found = tmp_path / "found.json"
+    assert main(["look", str(tmp_path / name), "--json", str(found)]) == 0
+    read = json.loads(found.read_text())
+    assert (read["is_chat"], read["is_little"]) == (is_chat, is_little)
+
+
 def test_a_name_that_no_chat_needs_is_said(tmp_path: Path) -> None:
     table = tmp_path / "faq.csv"
     table.write_text("question,answer\nHi,Hello!\n")

@@ -396,13 +396,37 @@ def test_what_a_look_has_found_is_forgotten_when_the_next_one_begins(bench: Work
     assert state["refused"] == {} and state["people"] == ["Ann", "Ben"]
 
 
+def test_little_talk_begins_with_the_model_that_ships_until_a_person_chooses(
+    bench: Workbench,
+) -> None:
+    give(bench, "chats.csv", CHATS)
+    bench.begin("look", {})
+    assert when_idle(bench)["start"] == "", "no such model is offered"
+    shutil.copytree(ROOT / "models" / "default", bench.models / "default")
+    assert bench.state()["start"] == "default"
+    give(bench, "book.txt", "It was a dark and stormy night. " * 20_000)
+    bench.begin("look", {})
+    assert when_idle(bench)["start"] == "", "there is enough for a new model"
+    bench.remove("book.txt")
+    bench.begin("look", {})
+    assert when_idle(bench)["start"] == "default"
+    bench.begin("plan", {"start": "", "minutes": 1})
+    bench.stop()
+    assert when_idle(bench)["start"] == "", "it was chosen"
+
+
 def test_a_training_may_begin_with_a_model_that_is_there(bench: Workbench) -> None:
     for name in ("default", "nano"):
         shutil.copytree(ROOT / "models" / name, bench.models / name)
     shutil.copytree(TINY / "translator", bench.models / "zh-en")
     shutil.copytree(TINY / "model", bench.models / ".nano.tmp")  # as an export that is going on
     (bench.models / "empty").mkdir()
-    assert bench.state()["starts"] == ["default", "nano"]
+    starts = {"default": "gptcore chat", "nano": "gptcore nano"}  # as the chat calls them
+    assert bench.state()["starts"] == starts
+    shutil.copytree(ROOT / "models" / "nano", bench.models / "other")
+    equal = {"nano": "gptcore nano (nano)", "other": "gptcore nano (other)"}
+    assert bench.state()["starts"] == starts | equal
+    shutil.rmtree(bench.models / "other")
     give(bench, "chats.csv", CHATS * 20)
     for start in ("empty", "zh-en", "../models/nano"):
         with pytest.raises(UserError, match=r"there is no model .* to begin with"):

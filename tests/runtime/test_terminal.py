@@ -1,6 +1,7 @@
 """`gptcore chat` with a pipe for a keyboard: what it answers, and what it refuses."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -53,6 +54,20 @@ def test_a_message_that_is_refused_leaves_the_conversation_as_it_was() -> None:
     assert result.stderr.startswith("error: the user message is too long")
     assert result.stderr.count("\n") == 1
     assert replies(result) == replies(talk("Hello!"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signal for a closed pipe")
+def test_a_reader_that_goes_in_the_middle_of_a_reply_ends_it_quietly() -> None:
+    for _ in range(4):
+        command = [sys.executable, "-m", "gptcore", "chat"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
+            process.stdin.write(b"The Debian archive\n")
+            process.stdin.close()
+            process.stdout.readline(), process.stdout.readline(), process.stdout.read(1)
+            process.stdout.close()
+            assert process.stderr.read() == b""
+        assert process.returncode == 141
 
 
 @pytest.mark.slow

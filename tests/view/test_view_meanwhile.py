@@ -13,7 +13,7 @@ from in_browser import (
     wait_for_the_end,
     write_slowly,
 )
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +27,23 @@ def writing(page: Page, monkeypatch: pytest.MonkeyPatch) -> Page:
     say(page, STORY)
     expect(replies(page).last).not_to_be_empty()
     return page
+
+
+def test_a_reply_without_text_yet_shows_that_it_is_coming_and_no_tools(page: Page) -> None:
+    held: list[Route] = []
+    page.route("**/queue/join*", lambda route: held.append(route))  # as on a busy machine
+    say(page, STORY)
+    reply = page.locator(".message.assistant")
+    expect(reply.locator(".tools")).to_be_hidden()
+    sign = "body => { const { content, animationName } = getComputedStyle(body, '::after');"
+    sign += "return [content.slice(1, 6), animationName]; }"
+    assert reply.locator(".body").evaluate(sign) == ["● ● ●", "coming"]
+    page.emulate_media(reduced_motion="reduce")
+    assert reply.locator(".body").evaluate(sign) == ["● ● ●", "none"]
+    held[0].continue_()
+    wait_for_the_end(page)
+    expect(page.locator(".coming")).to_have_count(0)
+    expect(reply.locator(".tools")).to_be_visible()
 
 
 def test_what_is_deleted_while_it_is_written_stays_deleted(writing: Page) -> None:

@@ -117,6 +117,8 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     written = facts.stat().st_mtime_ns
 
     enter(page, "Train")
+    expect(status(page)).to_contain_text("complete")
+    expect(status(page)).not_to_contain_text("takes about a minute")
     press(page, "Chat with it")  # at once: the model is as new as the run
     expect(page.locator("#model")).to_have_value("shop")  # a reply has the label, too
     assert facts.stat().st_mtime_ns == written
@@ -127,13 +129,61 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     assert (home / "runs" / "shop" / "summary.json").is_file()
 
     give(page, ("more.csv", shop()))  # and the next one may begin with what this one knows
-    page.get_by_label("Begin with").select_option("shop")
+    page.get_by_label("Begin with").select_option(label="shop")
     press(page, "Plan")
     knows = "unknown, as the weights are trained already"
     expect(page.get_by_label("Plan", exact=True)).to_contain_text(knows, timeout=LONG_MS)
     page.screenshot(path=SCREENSHOTS / "train-further.png", full_page=True)
     page.get_by_label("Begin with").select_option("")
     press(page, "Remove more.csv")
+
+
+def test_little_talk_begins_with_the_model_that_ships_until_a_person_chooses(page: Page) -> None:
+    suggested = {"value": ""}
+
+    def answer(route: Route) -> None:
+        starts = {"default": "gptcore chat", "nano": "gptcore nano"}
+        changed = {"starts": starts, "start": suggested["value"], "missing": ""}
+        route.fulfill(json=route.fetch().json() | changed)
+
+    page.route("**/train/state", answer)
+    enter(page, "Train")
+    start = page.get_by_label("Begin with")
+    expect(start.locator("option")).to_have_text(["a new model", "gptcore chat", "gptcore nano"])
+    expect(start).to_have_value("")
+    suggested["value"] = "default"  # once the files were looked at
+    expect(start).to_have_value("default")
+    start.select_option("")
+    page.wait_for_timeout(1500)  # the server is asked meanwhile
+    expect(start).to_have_value("")
+    page.get_by_role("button", name="中文").click()
+    page.wait_for_timeout(1500)
+    expect(page.locator("#train-start")).to_have_value("")
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("starting PyTorch: 00:01", "opening the model"),
+        ("writing the graph and the weights: 00:04", "writing its files"),
+        ("PyTorch: logits and cache:  41%|██▊| 7/17", "computing with PyTorch 41 %"),
+        (
+            "ONNX Runtime: logits and cache:  92%|██▊| 74/80 [00:17<00:02]",
+            "comparing it with PyTorch 92 %",
+        ),
+        ("cached equals uncached:  50%|█| 9/18 [00:01]", "writing with it, token by token 50 %"),
+        ("exporting runs/mine to models/mine", ""),
+    ],
+)
+def test_an_export_says_in_words_what_it_does(page: Page, said: str, shown: str) -> None:
+    def answer(route: Route) -> None:
+        doing = {"doing": "export", "said": said, "missing": ""}
+        route.fulfill(json=route.fetch().json() | doing)
+
+    page.route("**/train/state", answer)
+    enter(page, "Train")
+    begun = "Making a model folder of it, which takes about a minute …"
+    expect(status(page)).to_have_text(f"{begun} {shown}")
 
 
 def test_nothing_is_offered_before_the_server_is_heard(page: Page) -> None:
@@ -156,6 +206,7 @@ def test_a_model_of_books_writes_and_what_its_curves_mean_is_said(page: Page) ->
     page.route("**/train/state", answer)
     enter(page, "Train")
     expect(status(page)).to_contain_text("3 bits per byte")  # of the weights that are taken
+    expect(status(page)).to_contain_text("“Write with it” first makes a model folder of it, which")
     expect(page.locator(".train > pre")).to_have_text("It learns by heart.\n  try more text")
     expect(page.locator(".samples")).to_contain_text("model of step 1 writes")
     expect(page.locator(".samples blockquote")).to_have_text("It was a night.")
@@ -182,6 +233,8 @@ def test_nonsense_gets_a_line_and_can_be_removed(page: Page, tmp_path: Path) -> 
     expect(page.locator(".texts li").nth(0)).to_contain_text("not used: it is a PNG picture")
     expect(page.locator(".texts li").nth(1)).to_contain_text("not used: it holds nothing but")
     expect(page.get_by_text("so Train waits")).to_be_visible()
+    reasons = page.get_by_text("it is a PNG picture").locator("visible=true")
+    assert reasons.count() <= 2
     expect(train).to_be_disabled()
     drop(page, tmp_path)
     expect(page.locator(".train .notice")).to_contain_text("cannot be read: drop files")

@@ -1,6 +1,6 @@
 """python -m training look FILES: what is in the files, before anything is trained.
 
-python -m training look FILES --json look.json    also writes who writes in chats, and unused files
+python -m training look FILES --json look.json    also writes a few facts for programs
 """
 
 import argparse
@@ -19,13 +19,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json",
         type=Path,
         metavar="FILE",
-        help="write, for programs, who writes in chats and why files are not used",
+        help="write, for programs, who writes in chats, why files are not used, whether there are "
+        "conversations, and whether it is little text",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     found = look(find_files(options.text), asked_of(options))
     if options.json:
-        write_json(options.json, {"people": found.people, "unused": found.unused})
+        facts = ("people", "unused", "is_chat", "is_little")
+        write_json(options.json, {name: getattr(found, name) for name in facts})
     tell_of(found, options)
     return 0

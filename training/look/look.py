@@ -108,6 +108,16 @@ class Look:
         return [*dict.fromkeys(name for file in self.files for name in file.people)]
 
     @property
+    def is_chat(self) -> bool:
+        """Whether there are conversations, of which a model learns to answer."""
+        return any(file.n_chats for file in self.files)
+
+    @property
+    def is_little(self) -> bool:
+        """Whether it is little text for a new model to learn a language from."""
+        return self.survey.n_bytes < LITTLE_BYTES
+
+    @property
     def unused(self) -> dict[str, str]:
         """Return the files that are not used, each with the first reason."""
         unused = (file for file in self.files if not file.is_used)
@@ -158,7 +168,7 @@ class Look:
             f"{n_skipped:,} skipped",
             *([f"note: {of_files}, for the reasons above: {names}"] if unused else []),
             *(f"note: {notice}" for notice in self.notices),
-            *([little] if found.n_bytes < LITTLE_BYTES else []),
+            *([little] if self.is_little else []),
             "as the model sees it (⏎: a new line), and learns what is between « and »:",
         ]
         lines += [f"  {shortened(seen(document, tokenizer))}" for document in self.samples]

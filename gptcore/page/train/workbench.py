@@ -14,14 +14,15 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-from gptcore.bundle import FACTS, INDEX, TRAINABLE, find_models
+from gptcore.bundle import FACTS, INDEX, TRAINABLE, default_model, find_models, read_facts
 from gptcore.checks import UserError, shorten
 from gptcore.page.train.child import Child, output_of, planned
 from gptcore.page.train.progress import CONFIG, progress_of
@@ -59,7 +60,9 @@ class Workbench:
 
     def state(self) -> dict[str, Any]:
         """Return all that the view shows."""
-        settings = self.settings()
+        settings, starts = self.settings(), self.starts()
+        if settings["start"] is None:
+            settings["start"] = self.suggested(starts)
         run = progress_of(self.runs / settings["begun"]) if settings["begun"] else None
         step = run["step"] if run else 0
         shown = self.doing or "train"
@@ -70,7 +73,7 @@ class Workbench:
             "missing": "" if find_spec("torch") else INSTALL,
             "texts": [{"name": p.name, "bytes": p.stat().st_size} for p in self.listed()],
             "datasets": self.datasets or [],
-            "starts": self.starts(),
+            "starts": starts,
             "doing": self.doing,
             "is_stepping": self.doing == "train" and step > self.begun_at,
             "error": self.error,
@@ -80,6 +83,7 @@ class Workbench:
             "plan": "\n".join(planned(outputs["plan"])),
             "said": "\n".join(outputs[shown]),
             "run": run,
+            "is_exported": bool(run) and is_exported(*self.places(settings["begun"])),
             "model": self.model,
         }
 
@@ -90,16 +94,32 @@ class Workbench:
         return {"people": found["people"], "refused": refused}
 
     def settings(self) -> dict[str, Any]:
-        default = {"name": "mine", "minutes": 10, "begun": "", "start": "", "me": "", "columns": ""}
+        default = {"name": "mine", "minutes": 10, "begun": "", "start": None}
+        default |= {"me": "", "columns": ""}
         return default | remembered(self.folder / "settings.json")
 
     def listed(self) -> list[Path]:
         return sorted(p for p in self.texts.glob("*") if not p.name.startswith("."))
 
-    def starts(self) -> list[str]:
-        """Return the names of the models that a training may begin with."""
+    def starts(self) -> dict[str, str]:
+        """Return the models that a training may begin with: their folders' names, and their own."""
         decoders = find_models(self.models)[0] if self.models.is_dir() else []
-        return [folder.name for folder in decoders if is_trainable(folder)]
+        own = {path.name: read_facts(path).name for path in decoders if is_trainable(path)}
+        n = Counter(own.values())
+        return {path: name if n[name] == 1 else f"{name} ({path})" for path, name in own.items()}
+
+    def suggested(self, starts: Iterable[str]) -> str:
+        """Return the model to begin with where nobody has chosen one; "": a new one.
+
+        Few conversations are too little text for a new model to learn a language from.
+        """
+        found, shipped = remembered(self.facts), default_model().name
+        is_fit = found.get("is_chat") and found.get("is_little") and shipped in starts
+        return shipped if is_fit else ""
+
+    def places(self, name: str) -> tuple[Path, Path]:
+        """Return the folders of a run and of its model."""
+        return self.runs / name, self.models / name
 
     def output(self, kind: str) -> Path:
         return self.folder / f"{kind}.txt"
@@ -178,7 +198,7 @@ class Workbench:
             settings["name"] = settings["begun"]
         else:
             settings["begun"] = ""
-        run, out = self.runs / settings["name"], self.models / settings["name"]
+        run, out = self.places(settings["name"])
         if kind == "export" and is_exported(run, out):
             self.error, self.model = "", self.add(out)
             return
@@ -187,8 +207,8 @@ class Workbench:
         if kind == "train":
             settings["begun"] = settings["name"]
         self.texts.mkdir(parents=True, exist_ok=True)
-        if kind == "look":  # the people of the last one stay, to choose from
-            write_json(self.facts, {"people": self.looked()["people"], "unused": {}})
+        if kind == "look":  # what else the last one has found stays, such as people to choose from
+            write_json(self.facts, remembered(self.facts) | {"unused": {}})
         write_json(self.folder / "settings.json", settings)
         before = progress_of(run) if goes_on else None
         self.begun_at = before["step"] if before else 0

@@ -107,6 +107,7 @@ export class Messages {
     const isEmpty = !node.text && node.finish !== undefined;
     if (isEmpty) body.textContent = say("no.text");
     article.classList.toggle("empty", isEmpty);
+    article.classList.toggle("coming", !node.text && !isEmpty && node.role === "assistant");
   }
 
   // Shows the text of a reply that is being written.

@@ -12,11 +12,30 @@ export function written({ samples: { step, written }, is_chat: isChat }) {
   return [el("h2", {}, say("train.samples", { step })), ...written.map(isChat ? dialogue : goesOn)];
 }
 
+// Of an export, by its last line; the first that fits. Each bar has a stage of its own.
+const STAGES = [
+  [/^writing/, "stage.writing"],
+  [/^starting|open/, "stage.opening"],
+  [/^every token/, "stage.tokens"],
+  [/^left-padded/, "stage.rows"],
+  [/(greedy tokens|uncached|steps):/, "stage.steps"],
+  [/^PyTorch/, "stage.torch"],
+  [/^comparing|%\|/, "stage.comparing"],
+];
+
+// Returns what a command's last line says: of a bar its percentage, and of an export its stage.
+function heard(line, doing) {
+  const [, name = "", percent] = /^(?:(.*): )? *(\d+)%\|/.exec(line) ?? [];
+  const ofExport = () => STAGES.find(([pattern]) => pattern.test(line))?.[1];
+  const what = doing === "export" ? say(ofExport() ?? "") : percent ? name : line;
+  return [what, percent && `${percent} %`].filter(Boolean).join(" ");
+}
+
 // What goes on, in one line. `said`: what the running command has printed.
-export function stage({ doing, run, said, is_stepping: isStepping }) {
+export function stage({ doing, run, said, is_stepping: isStepping, is_exported: isExported }) {
   if (doing && !(isStepping && run?.step)) {
     const isSample = (line) => /^ {2}\D/.test(line); // a bar begins with its percentage
-    return `${say(`doing.${doing}`)} ${said.split("\n").findLast((line) => !isSample(line)) ?? ""}`;
+    return `${say(`doing.${doing}`)} ${heard(said.split("\n").findLast((line) => !isSample(line)) ?? "", doing)}`;
   }
   if (!run) return "";
   const { step, steps, bits_per_byte: bits, is_complete: isComplete, is_saved: isSaved } = run;
@@ -24,8 +43,12 @@ export function stage({ doing, run, said, is_stepping: isStepping }) {
   if (doing) parts.push(left(run));
   else parts.push(say(isComplete ? "train.complete" : isSaved ? "train.paused" : "train.unsaved"));
   if (bits !== null) parts.push(say("train.bits", { bits: rounded(bits) }));
+  if (!doing && isSaved && !isExported) parts.push(say("train.minute", { button: say(talk(run)) }));
   return parts.join(" · ");
 }
+
+// The word of the button that opens a run's model.
+export const talk = ({ is_chat: isChat }) => (isChat === false ? "train.write" : "train.chat");
 
 // How long it still takes, or what is done while that cannot be said.
 function left({ step, steps, left_s: left, is_measuring: isMeasuring }) {

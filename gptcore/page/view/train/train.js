@@ -6,10 +6,10 @@ import { button, field, fileInput } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
 import { say, told } from "../words.js";
 import { chart } from "./chart.js";
-import { stage, written } from "./said.js";
+import { stage, talk, written } from "./said.js";
 
 const EVERY_MS = 1000;
-const FILLED = ["start", "me", "columns", "name", "minutes"]; // fields, of which the server has values
+const FILLED = ["me", "columns", "name", "minutes"]; // fields, of which the server has values
 const SHOWN_PEOPLE = 12;
 const MOST_MINUTES = 120; // of the slider; the number beside it may be larger
 
@@ -26,6 +26,7 @@ export class Train {
   constructor(host, old) {
     this.host = host;
     this.typed = Object.fromEntries(FILLED.map((name) => [name, old?.isFilled ? old[name].value : undefined]));
+    this.chosen = old?.chosen; // what to begin with, once a person has chosen it
     this.notice = new Notice();
     this.buttons = {
       plan: button("train.plan", () => this.begin("plan")),
@@ -112,7 +113,7 @@ export class Train {
     this.minutes = this.field("minutes", "train.minutes", number);
     const field = this.minutes.parentElement;
     field.replaceChildren(el("div.head", {}, ...field.children), range);
-    this.start = this.field("start", "train.from", el("select", {}));
+    this.start = this.field("start", "train.from", el("select", { onchange: () => (this.chosen = this.start.value) }));
     this.name = this.field("name", "train.name", el("input", { type: "text", maxLength: 40 }));
     this.range = range;
     return el("section", {}, el("h2", {}, say("train.time")), this.start.parentElement, field, this.name.parentElement, this.plan);
@@ -218,7 +219,7 @@ export class Train {
 
   // What was said of the last files is not said of the next ones.
   clear(keeps) {
-    Object.assign(this, { isFilled: false, typed: {} });
+    Object.assign(this, { isFilled: false, typed: {}, chosen: undefined });
     return this.act("clear", { keeps });
   }
 
@@ -261,20 +262,23 @@ export class Train {
     stop.hidden = !doing;
     resume.hidden = !isIdle || !run?.is_saved || run.is_complete;
     chat.hidden = !isIdle || !run?.is_saved;
-    chat.textContent = say(run?.is_chat === false ? "train.write" : "train.chat");
+    chat.textContent = say(talk(run ?? {}));
     keep.hidden = drop.hidden = !isIdle || !run;
     this.report.hidden = !run?.held_out.length;
   }
 
-  // Fills the fields once, so that nothing is taken from under a person's fingers.
+  // Fills the fields once, so that nothing is taken from under a person's fingers; what to begin with
+  // follows the files until a person chooses it.
   fill(state) {
-    const [offered, chosen] = [["", ...state.starts], this.start.value];
-    if (!offered.includes(chosen)) offered.push(chosen); // gone meanwhile, which the server says
-    if ([...this.start.options].map(({ value }) => value).join("\n") !== offered.join("\n")) {
-      const option = (name) => el("option", { value: name }, name || say("train.from.new"));
-      this.start.replaceChildren(...offered.map(option));
-      this.start.value = chosen;
+    const chosen = this.chosen ?? state.start;
+    const offered = { "": say("train.from.new"), ...state.starts };
+    offered[chosen] ??= chosen; // gone meanwhile, which the server says
+    const key = JSON.stringify(offered);
+    if (key !== this.shownStarts) {
+      this.start.replaceChildren(...Object.entries(offered).map(([value, name]) => el("option", { value }, name)));
+      this.shownStarts = key;
     }
+    if (this.start.value !== chosen) this.start.value = chosen;
     if (this.isFilled) return;
     this.isFilled = true;
     for (const name of FILLED) this[name].value = String(this.typed[name] ?? state[name]);
@@ -307,7 +311,7 @@ export class Train {
     this.files.disabled = this.dataset.disabled = Boolean(doing);
     const n = texts.filter(({ name }) => Object.hasOwn(refused, name)).length;
     this.set(this.unused, unusable ? say("train.unusable") : n ? say("train.unused", { n }) : "");
-    this.set(this.look, ofFields(look));
+    this.set(this.look, unusable ? "" : ofFields(look)); // its reasons stand beside the files
     this.set(this.plan, ofFields(plan));
   }
 
