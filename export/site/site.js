@@ -53,18 +53,31 @@ class Worked {
     return this.inTurn(() => this.loadNow());
   }
 
-  // Writes a reply. A person who stops it need not wait for the model, which is loaded all the same.
+  // Writes a reply; once more without the GPU, if that was lost before the first word. A person who
+  // stops it need not wait for the model, which is loaded all the same.
   async reply(request, onEvent, signal) {
     const stopped = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
     await Promise.race([this.load(), stopped]);
     await this.inTurn(async () => {
       await this.loadNow(); // anew, if the reply before it failed
-      if (signal.aborted) return;
-      const stop = () => this.worker.postMessage({ type: "stop" });
-      signal.addEventListener("abort", stop);
-      const done = this.ask("event", { type: "reply", ...request }, ({ event }) => onEvent(event));
-      await done.finally(() => signal.removeEventListener("abort", stop));
+      const { device } = this.plan;
+      let isBegun = false;
+      const write = () => this.write(request, (event) => ((isBegun ||= event.text), onEvent(event)), signal);
+      await write().catch(async (error) => {
+        if (device !== "webgpu" || this.worker || isBegun) throw error;
+        console.warn(`no WebGPU any more: ${error.message}`);
+        await this.loadNow();
+        await write();
+      });
     });
+  }
+
+  async write(request, onEvent, signal) {
+    if (signal.aborted) return;
+    const stop = () => this.worker.postMessage({ type: "stop" });
+    signal.addEventListener("abort", stop);
+    const done = this.ask("event", { type: "reply", ...request }, ({ event }) => onEvent(event));
+    await done.finally(() => signal.removeEventListener("abort", stop));
   }
 
   inspect(request, onEvent) {
