@@ -211,7 +211,7 @@ def test_of_many_files_those_that_are_not_used_have_a_line_for_each_reason(tmp_p
 
 
 def test_little_text_is_told_of_the_model_that_ships_if_it_is_english(tmp_path: Path) -> None:
-    hint = "half a megabyte is a good start, or a start that knows more: --init models/default"
+    hint = "half a megabyte is better, or a start that knows more: --init models/default"
     text = tmp_path / "a.txt"
     text.write_text("The market of the town has bread and that fish to you. " * 20)
     assert hint in look(find_files([text])).summary()

@@ -137,7 +137,7 @@ def without_titles(pages: list[list[Line]]) -> tuple[list[list[Line]], int]:
 
 
 def joined(lines: Sequence[Line]) -> str:
-    """Return the lines with what is between them: WRAP, END or PARAGRAPH."""
+    """Return the text of the lines, with WRAP, END or PARAGRAPH between each two."""
     gaps = [line.bottom - following.top for line, following in pairwise(lines)]
     usual = median([gap for gap in gaps if gap > 0] or [0.0])
     text = lines[0].text if lines else ""
@@ -153,9 +153,10 @@ def joined(lines: Sequence[Line]) -> str:
 
 
 def has_room(lines: Sequence[Line], i: int, word: float) -> bool:
-    """Whether a word of this width had fitted on a line, so that it ends where somebody meant it.
+    """Return whether line `i` has room for a word of this width: then its end is meant.
 
-    The margin is that of the lines about it in the same column. The two longest may be of another.
+    The margin is the third longest of the lines around it in its column, as a title or another
+    column may be longer.
     """
     near = lines[max(0, i - NEAR) : i + NEAR + 1]
     ends = sorted(line.right for line in near if abs(line.left - lines[i].left) < INDENT)

@@ -108,9 +108,9 @@ def within(folder: Path) -> list[Path]:
 
 
 def sorted_out(folder: Path) -> tuple[list[Path], int, int]:
-    """Return a folder's files in order, and the numbers of hidden ones and of those of web pages.
+    """Return a folder's files with texts in order, the number of hidden files, and that of scripts.
 
-    Style sheets and scripts are left out only where there are pages.
+    Scripts and style sheets are left out only where the folder has web pages.
     """
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     shown = [path for path in files if not is_hidden(path.relative_to(folder))]

@@ -29,7 +29,7 @@ N_SAMPLES = 3
 LITTLE_BYTES = 500_000
 LITTLE = (
     "note: {:,} bytes are little text: a model will know what they say and few other words; half a "
-    "megabyte is a good start"
+    "megabyte is better"
 )
 SHOWN_BAD = 20  # files that cannot be read; a pattern of the shell may name thousands
 READ = "texts, Markdown, JSON, tables, web pages, EPUB, PDF and exported chats can be read"

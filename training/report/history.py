@@ -32,7 +32,7 @@ class History:
         self.summary = self.telling(run.summary())
 
     def telling(self, figures: dict[str, Any]) -> dict[str, Any]:
-        """Leave out the held-out figures of a run that holds out too few tokens."""
+        """Return the figures, without the held-out ones if too few tokens are held out."""
         hidden = HELD_OUT if self.run.data.few_held_out else ()
         return {key: value for key, value in figures.items() if key not in hidden}
 
