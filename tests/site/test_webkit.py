@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import WebKitGTK, WebKitGTKOptions
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -39,7 +40,8 @@ def webkit() -> Iterator[WebKitGTK]:
 
 def check_chat(browser: WebKitGTK, url: str, model: OnnxModel) -> None:
     """A greedy reply is our own engine's, also after a reload."""
-    wait = WebDriverWait(browser, 30)
+    # a page that draws itself anew may replace an element between its finding and its reading
+    wait = WebDriverWait(browser, 30, ignored_exceptions=[StaleElementReferenceException])
 
     def find(selector: str):
         return wait.until(lambda _: browser.find_element(By.CSS_SELECTOR, selector))
