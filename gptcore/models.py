@@ -266,14 +266,15 @@ class Models:
         return sum(model.n_bytes for model in self.open.values())
 
 
-def load_models(options: argparse.Namespace) -> Models:
+def load_models(options: argparse.Namespace, is_shared: bool = False) -> Models:
     """Load --model, which answers where no other is named, and find those of --models.
 
-    Raises UserError.
+    Without --models, those of `models/` are offered, too, but not by a server that is shared with
+    others: one of them may have learned what is private. Raises UserError.
     """
     if not options.memory >= 0:  # nan is not, either
         raise UserError(f"--memory {options.memory:g}: choose a number of GB")
-    default = MODELS if MODELS.is_dir() else None
+    default = MODELS if MODELS.is_dir() and not is_shared else None
     folder = options.models or default
     folders, others = find_models(folder) if folder else ([], [])
     say_if_large(options.model)

@@ -40,7 +40,7 @@ def add_door_arguments(parser: argparse.ArgumentParser) -> None:
         "--models",
         type=Path,
         metavar="DIR",
-        help="offer the models in this folder, too (default: models/, if there is one)",
+        help="offer the models in this folder, too (default: models/, to people at this machine)",
     )
     parser.add_argument(
         "--memory", type=float, default=4, metavar="GB", help="most for all models (%(default)s GB)"
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     from gptcore.models import load_models
 
     access = choose_access(options, host)
-    models = load_models(options)
+    models = load_models(options, is_shared(options, host))
     say_if_busy()
     print(f"http://{reachable(host)}:{options.port}/v1 (Ctrl-C ends)", flush=True)
     app, behind_proxy = Api(models, access), access.behind_proxy
@@ -99,6 +99,11 @@ def run(options: argparse.Namespace) -> int:
 def others_reach(options: argparse.Namespace, host: str) -> bool:
     """Return whether other machines can reach the server, directly or through a proxy."""
     return options.behind_proxy or not is_loopback(host)
+
+
+def is_shared(options: argparse.Namespace, host: str) -> bool:
+    """Return whether the server is for others than the people at this machine."""
+    return options.public or others_reach(options, host)
 
 
 def choose_access(options: argparse.Namespace, host: str) -> "Access":

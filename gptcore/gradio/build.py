@@ -102,6 +102,7 @@ def launch_page(
         footer_links=["api"],
         share=False,
         quiet=True,
+        _frontend=False,  # else it gives up if a busy machine takes 3 s to answer it
         strict_cors=True,
         ssr_mode=False,
         run_history=False,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gptcore import __version__
-from gptcore.api.serve import add_door_arguments, choose_access, others_reach, secret
+from gptcore.api.serve import add_door_arguments, choose_access, is_shared, others_reach, secret
 from gptcore.bundle import VARIANTS, default_model, read_facts
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
@@ -114,8 +114,8 @@ def choose_login(options: argparse.Namespace, host: str) -> "Login | None":
 
 def trains(options: argparse.Namespace, host: str) -> bool:
     """Return whether the page offers Train: in a checkout, to a person at this machine alone."""
-    is_open = options.public or others_reach(options, host)
-    return not is_open and all((CHECKOUT / room).is_dir() for room in ("training", "export"))
+    rooms = [CHECKOUT / "training", CHECKOUT / "export"]
+    return not is_shared(options, host) and all(room.is_dir() for room in rooms)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -129,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
     allow_connections()
     login, access = choose_login(options, host), choose_access(options, host)
     print(runtime_line(installed_runtimes(), has_gpu_package()), flush=True)
-    models, translator, bench = load_page(options, trains(options, host))
+    models, translator, bench = load_page(options, trains(options, host), is_shared(options, host))
     print("starting the page ...", flush=True)
     import_gradio()
     from gptcore.gradio.build import launch_page

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def load_page(
-    options: argparse.Namespace, trains: bool
+    options: argparse.Namespace, trains: bool, is_shared: bool = False
 ) -> tuple["Models", "OnnxTranslator | None", "Workbench | None"]:
     """Return the models, the translator if one is named, and Train's workbench if it is offered.
 
@@ -27,7 +27,7 @@ def load_page(
     from gptcore.page.train.workbench import Workbench
     from gptcore.translation.onnx import load_translator
 
-    models = load_models(options)
+    models = load_models(options, is_shared)
     translator = load_translator(options.translate) if options.translate else None
     bench = Workbench(Path("runs"), options.models or MODELS, models.add) if trains else None
     return models, translator, bench

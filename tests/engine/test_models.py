@@ -287,6 +287,22 @@ def test_an_export_that_ends_while_the_first_model_is_opened_is_noticed(
     assert get(models, "one")[0].bundle.facts == read_facts(folders[0])
 
 
+def test_a_shared_server_offers_no_other_model_unless_it_is_told(
+    folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them may have learned somebody's private chats."""
+    (tmp_path / "models").mkdir()
+    for folder in folders:
+        folder.rename(tmp_path / "models" / folder.name)
+    monkeypatch.chdir(tmp_path)
+    options = Namespace(model=Path("models/one"), models=None, variant=None, memory=4)
+    assert len(load_models(options).names) == len(folders)
+    shared = load_models(options, is_shared=True)
+    assert shared.names == ["one"] and shared.within is None
+    options.models = Path("models")
+    assert len(load_models(options, is_shared=True).names) == len(folders)
+
+
 def test_a_memory_that_would_bound_nothing_is_refused() -> None:
     with pytest.raises(UserError, match="--memory nan: choose a number of GB"):
         load_models(Namespace(model=NANO, models=None, variant=None, memory=float("nan")))

@@ -130,9 +130,11 @@ def parse_row(text: str) -> Any:
     """Parse one JSON value. Raises Unreadable, also for a key that an object has twice."""
     try:
         return json.loads(text, object_pairs_hook=without_repeats)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, Unreadable):
-            raise
+    except Unreadable:
+        raise
+    except RecursionError:
+        raise Unreadable("it is nested too deeply") from None
+    except ValueError as error:
         raise Unreadable(f"it is not JSON ({getattr(error, 'msg', error)})") from None
 
 
