@@ -251,7 +251,7 @@ export default {
   "room.train": "Train",
   "train.title": "Train a model on your own texts",
   "train.lead": "Everything stays on this machine, and whoever opens this page on it sees the same texts and training. The same commands work in a terminal: python -m training, python -m export.",
-  "train.missing": "Training needs packages that are not installed. Stop the page, install them with this command, and start the page again:",
+  "train.missing": "Training needs packages that are not installed. Stop the page, install them with these commands, and start the page again. The first is for a machine without a GPU, where it saves gigabytes; with a GPU, leave it out.",
   "train.texts": "Texts",
   "train.files": "Drop files here, or choose them: texts, books, tables, chats",
   "train.unread": "{name} cannot be read: drop files that are there, and no folder.",

@@ -250,7 +250,7 @@ export default {
   "room.train": "训练",
   "train.title": "用你自己的文本训练一个模型",
   "train.lead": "一切都留在这台机器上，在它上面打开本页的人看到的是同样的文本和训练。在终端里用同样的命令也可以：python -m training、python -m export。",
-  "train.missing": "训练所需的软件包尚未安装。请停止本页面，用下面的命令安装，然后重新启动：",
+  "train.missing": "训练所需的软件包尚未安装。请停止本页面，用下面的命令安装，然后重新启动。第一条用于没有 GPU 的机器，可少下载数 GB；有 GPU 时请略过。",
   "train.texts": "文本",
   "train.files": "把文件拖到这里，或点击选择：文本、书籍、表格、聊天记录",
   "train.unread": "无法读取 {name}：请拖放存在的文件，不要拖放文件夹。",
