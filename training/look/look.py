@@ -18,7 +18,7 @@ from training.formats.found import Asked, Document, Item, Kind, NoText, People, 
 from training.formats.places import File
 from training.formats.reading import read_files
 from training.look.notices import Notices
-from training.look.samples import Draw, seen, shortened
+from training.look.samples import Draw, seen
 from training.look.wordings import Wordings
 from training.machine.progress import progress
 from training.plan.scaling import vocabulary
@@ -146,7 +146,7 @@ class Look:
         return "\n".join(lines)
 
     def summary(self, tokenizer: Tokenizer | None = None) -> str:
-        """Return the whole amount, what is odd, and samples as the model sees them.
+        """Return the whole amount, what is odd, and samples with what is learned of them.
 
         tokenizer: the model's own, if there is a model already. Raises UserError if there is no
         document.
@@ -169,9 +169,9 @@ class Look:
             *([f"note: {of_files}, for the reasons above: {names}"] if unused else []),
             *(f"note: {notice}" for notice in self.notices),
             *([little] if self.is_little else []),
-            "as the model sees it (⏎: a new line), and learns what is between « and »:",
+            "samples (⏎: a new line), of which a model learns what is between « and »:",
         ]
-        lines += [f"  {shortened(seen(document, tokenizer))}" for document in self.samples]
+        lines += [f"  {seen(document)}" for document in self.samples]
         return "\n".join(lines)
 
     def check(self) -> None:
