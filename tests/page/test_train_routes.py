@@ -662,7 +662,8 @@ def test_a_loss_of_few_tokens_is_not_told(tmp_path: Path) -> None:
     for n_tokens in (5700, 57):
         write_report(replace(loaded, data=replace(loaded.data, held_out_tokens=n_tokens)))
         found = progress_of(run)
-        assert found["held_out"] and (found["bits_per_byte"] is None) == (n_tokens == 57)
+        assert bool(found["held_out"]) == (n_tokens == 5700)
+        assert (found["bits_per_byte"] is None) == (n_tokens == 57)
     assert "Only 57 tokens are held out" in found["findings"][0]["text"]
 
 
