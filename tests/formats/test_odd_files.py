@@ -259,7 +259,8 @@ def test_an_odd_file_that_can_be_used_is_told_of(
         for line in (output.out + output.err).splitlines()
         if line.startswith((f"{name}: ", "  skipped ", "note: ", "error: "))
     ]
-    assert "; ".join(line for line in told if "are little text" not in line) == SAID[name]
+    left_out = ("are little text", "is held out")
+    assert "; ".join(x for x in told if not any(part in x for part in left_out)) == SAID[name]
     assert code == (2 if "error: " in SAID[name] else 0)
 
 

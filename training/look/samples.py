@@ -55,3 +55,11 @@ def shortened(text: str) -> str:
     """Return the text's beginning, on one line."""
     line = text.replace("\n", "⏎")
     return line if len(line) <= SHOWN else f"{line[:SHOWN]} ..."
+
+
+def beginning(document: Document) -> str:
+    """Return how a document begins: what is asked in it, or its first words."""
+    if isinstance(document, str):
+        return shortened(document)
+    asked = (message["content"] for message in document if message["role"] == "user")
+    return shortened(next(asked, document[0]["content"]))
