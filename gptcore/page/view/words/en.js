@@ -171,6 +171,7 @@ export default {
   "key.new": "a new chat",
   "key.help": "this list",
   "inspect.title": "How {name} reads a text",
+  "inspect.lead": "A model reads tokens: words and pieces of words, each with a number. Some are marks that say who speaks or where a text ends. Press a token to see what is likely to follow it, and one of those to go on with it.",
   "inspect.text": "Text to look at",
   "inspect.type": "Type a text",
   "inspect.example": "My name is Ada. What is my name?",

@@ -170,6 +170,7 @@ export default {
   "key.new": "新对话",
   "key.help": "显示此列表",
   "inspect.title": "{name} 如何阅读文本",
+  "inspect.lead": "模型读取的是词元：词或词的片段，各有编号。有些词元是标记，说明谁在说话或文本在哪里结束。点击一个词元，可看到它后面可能出现什么；再点击其中之一，就以它继续。",
   "inspect.text": "要观察的文本",
   "inspect.type": "输入文本",
   "inspect.example": "My name is Ada. What is my name?",
