@@ -189,6 +189,31 @@ def test_an_export_says_in_words_what_it_does(page: Page, said: str, shown: str)
     expect(status(page)).to_have_text(f"{begun} {shown}")
 
 
+def test_the_keys_that_go_through_the_datasets_download_none(page: Page) -> None:
+    asked: list[str] = []
+
+    def fetch(route: Route) -> None:
+        asked.append(route.request.post_data_json["dataset"])
+        route.fulfill(json=state)
+
+    page.route("**/train/fetch", fetch)
+    with page.expect_response("**/train/state") as answer:
+        enter(page, "Train")
+    state = answer.value.json()
+    datasets, download = page.locator("#dataset"), page.get_by_role("button", name="Download")
+    expect(datasets.locator("option")).not_to_have_count(1)
+    expect(download).to_be_disabled()
+    datasets.focus()
+    for _ in range(2):
+        datasets.press("ArrowDown")
+    page.wait_for_timeout(1500)  # the server is asked meanwhile
+    chosen = datasets.input_value()
+    assert chosen and not asked
+    press(page, "Download")
+    expect(download).to_be_enabled()
+    assert asked == [chosen]
+
+
 def test_nothing_is_offered_before_the_server_is_heard(page: Page) -> None:
     page.route("**/train/state", lambda route: None)
     enter(page, "Train")

@@ -44,7 +44,7 @@ export class Train {
     this.said = el("pre", { tabindex: "0" });
     this.title = el("h2", { hidden: true }); // the name of the run
     this.status = el("p", { role: "status" });
-    this.found = el("pre", { hidden: true });
+    this.found = el("pre.words", { hidden: true });
     this.bar = el("progress", { "aria-label": say("train.progress") }); // it goes to and fro until the server is heard
     this.curve = el("div");
     this.samples = el("div.samples");
@@ -80,9 +80,10 @@ export class Train {
       area.classList.remove("over");
       this.take([...event.dataTransfer.files]);
     });
-    this.dataset = el("select");
-    const fetch = () => this.dataset.value && this.begin("fetch", { dataset: this.dataset.value });
-    this.dataset.addEventListener("change", fetch);
+    // A download is begun by a button: the keys that go through a list choose each in turn.
+    this.dataset = el("select", { onchange: () => (this.fetch.disabled = !this.dataset.value) });
+    this.fetch = button("train.download", () => this.begin("fetch", { dataset: this.dataset.value }));
+    this.fetch.disabled = true;
     const text = (placeholder) => el("input", { type: "text", placeholder });
     this.me = this.field("me", "train.me", text(say("train.me.hint")));
     this.columns = this.field("columns", "train.columns", text(say("train.columns.hint")));
@@ -94,7 +95,7 @@ export class Train {
       {},
       el("h2", {}, say("train.texts")),
       area,
-      field("dataset", "train.dataset", this.dataset),
+      el("div.dataset", {}, field("dataset", "train.dataset", this.dataset), this.fetch),
       this.texts,
       this.unused,
       this.about,
@@ -245,7 +246,10 @@ export class Train {
     this.wasTold = Boolean(state.error);
     if (/--(me|columns)/.test(state.error + Object.values(state.refused))) this.about.open = true;
     if (wasDoing === "export" && !doing) this.open(state);
-    if (wasDoing === "fetch" && !doing) this.lookAgain();
+    if (wasDoing === "fetch" && !doing) {
+      this.dataset.value = "";
+      this.lookAgain();
+    }
   }
 
   // Offers what can be done now.
@@ -312,8 +316,8 @@ export class Train {
       const option = ({ name, about }) => el("option", { value: name }, `${name}: ${about}`);
       this.dataset.replaceChildren(el("option", { value: "" }, say("train.dataset.none")), ...datasets.map(option));
     }
-    if (!doing) this.dataset.value = "";
     this.files.disabled = this.dataset.disabled = Boolean(doing);
+    this.fetch.disabled = Boolean(doing) || !this.dataset.value;
     const n = texts.filter(({ name }) => Object.hasOwn(refused, name)).length;
     this.set(this.unused, unusable ? say("train.unusable") : n ? say("train.unused", { n }) : "");
     this.set(this.look, unusable ? "" : this.ofFields(look)); // its reasons stand beside the files
