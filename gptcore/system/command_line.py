@@ -32,6 +32,8 @@ from gptcore.checks import UserError, check_choice, closest
 REFUSED = 2  # exit code for a user's mistake, as in argparse
 INTERRUPTED = 130  # the shells' exit code for a program that Ctrl-C ended
 BROKEN_PIPE = 141  # the shells' exit code for a program whose reader closed the pipe
+# What to run first on a machine without a GPU, to save gigabytes of CUDA
+CPU_TORCH = "pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
 
 
 class Command(NamedTuple):
@@ -130,7 +132,9 @@ def guard(run: Callable[[], int], requirements: str, kept: Callable[[], str] = s
     except UserError as error:
         return say(f"error: {error}", REFUSED)
     except ModuleNotFoundError as error:
-        return say(f"error: the package {error.name} is missing: pip install -r {requirements}", 1)
+        first = f" (on a machine without a GPU, first {CPU_TORCH})" * (error.name == "torch")
+        told = f"error: the package {error.name} is missing: pip install -r {requirements}{first}"
+        return say(told, 1)
     except BrokenPipeError:
         # The reader closed the pipe, as `head` does. The remaining output is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

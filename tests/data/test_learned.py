@@ -13,6 +13,11 @@ from training.look.samples import seen
 OURS = Tokenizer({bytes([b]): b for b in range(256)})
 
 
+def learned(chat: list[dict]) -> str:
+    ids, mask = ids_and_mask(chat, FOREIGN)
+    return text_of(ids[mask].tolist())
+
+
 def test_the_replies_of_a_foreign_format_are_the_assistants_words_and_what_ends_them() -> None:
     ids, spans = replies(CHAT, FOREIGN)
     assert ids == render(CHAT, FOREIGN) == document_ids(CHAT, FOREIGN)
@@ -44,9 +49,9 @@ def test_our_own_format_has_the_same_replies_by_its_ids() -> None:
 
 def test_a_reply_of_weight_0_is_not_learned_in_a_foreign_format() -> None:
     silent = [{**m, "weight": 0} if m["content"] == "Hello!" else m for m in CHAT]
-    assert "«Hello!<|im_end|>»" in seen(CHAT, FOREIGN)
-    assert "Hello!<|im_end|>" in seen(silent, FOREIGN) and "«Hello" not in seen(silent, FOREIGN)
-    assert seen(silent, FOREIGN).count("«") == 1
+    assert learned(CHAT) == "Hello!<|im_end|><|im_end|>\nMe.<|im_end|>"
+    assert learned(silent) == "<|im_end|>\nMe.<|im_end|>"
+    assert seen(silent) == seen(CHAT).replace("«Hello!»", "Hello!")
 
 
 @pytest.mark.parametrize("tokenizer", [OURS, FOREIGN])

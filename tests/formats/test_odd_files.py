@@ -105,6 +105,11 @@ REFUSED: dict[str, Content] = {
     "nuls.txt": b"word\0" * 99,
     "picture.txt": PNG,
     "photo.jpg": b"\xff\xd8\xff\xe0\0\x10JFIF\0" + PNG,
+    "icon.xpm": b'/* XPM */\nstatic char * icon[] = {\n"2 1 1 1",\n"  c None",\n"  "};\n',
+    "icon.xbm": b"#define icon_width 8\n#define icon_height 2\n#define icon_x_hot 1\n"
+    b"#define icon_y_hot 1\nstatic unsigned char icon_bits[] = {\n  0x01, 0x02};\n",
+    "icon.ppm": b"P3\n# made by hand\n2 1\n255\n0 0 0 255 255 255\n",
+    "drawing.eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 3 3\nshowpage\n",
     "program": b"\x7fELF\x02\x01\x01" + bytes(99),
     "damaged.txt": "Grüße aus Köln. ".encode() * 9 + b"\xff",
     "locked.pdf": locked_pdf,
@@ -254,7 +259,8 @@ def test_an_odd_file_that_can_be_used_is_told_of(
         for line in (output.out + output.err).splitlines()
         if line.startswith((f"{name}: ", "  skipped ", "note: ", "error: "))
     ]
-    assert "; ".join(line for line in told if "are little text" not in line) == SAID[name]
+    left_out = ("are little text", "is held out")
+    assert "; ".join(x for x in told if not any(part in x for part in left_out)) == SAID[name]
     assert code == (2 if "error: " in SAID[name] else 0)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 import string
 from pathlib import Path
@@ -14,7 +15,7 @@ from gptcore.checks import UserError
 from gptcore.system.files import sealed
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
-from training.data.corpus import read_documents
+from training.data.corpus import ids_and_mask, read_documents
 from training.data.survey import survey
 from training.formats.found import Asked
 from training.formats.places import find_files
@@ -49,12 +50,19 @@ def test_what_is_learned_is_marked_as_the_loss_masks_it() -> None:
         *turn("And?", "Wrong.", weight=0),
         *turn("Now?", "Grüße"),
     ]
-    assert seen(chat, TOKENIZER) == (
-        "<|endoftext|><|system|>Be kind.<|end|><|user|>Hi<|end|><|assistant|>«Hello!<|end|>»"
-        "<|user|>And?<|end|><|assistant|>Wrong.<|end|><|user|>Now?<|end|><|assistant|>"
-        "«Grüße<|end|>»"
-    )
-    assert seen("Once upon a time", TOKENIZER) == "<|endoftext|>«Once upon a time»"
+    assert seen(chat[:3]) == "system: Be kind. user: Hi assistant: «Hello!»"
+    assert seen(chat[3:]) == "user: And? assistant: Wrong. user: Now? assistant: «Grüße»"
+    for document in (chat[:4], chat[3:], "Once upon a time"):
+        marked = re.findall("«(.*?)»", seen(document))
+        ids, mask = ids_and_mask(document, TOKENIZER)
+        assert TOKENIZER.decode(ids[mask].tolist()).strip() == "".join(marked)
+
+
+def test_of_a_long_document_the_beginning_of_each_message_is_shown() -> None:
+    chat = [{"role": "system", "content": "Be kind.\n" * 99}, *turn("Hi", "Hello!") * 2]
+    assert seen(chat).startswith("system: Be kind.⏎Be kind.⏎")
+    assert seen(chat).endswith(" ... user: Hi assistant: «Hello!» user: Hi ...")
+    assert len(seen("word " * 999)) < 200
 
 
 def test_all_files_that_cannot_be_read_are_told_at_once(tmp_path: Path) -> None:

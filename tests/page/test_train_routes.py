@@ -548,7 +548,11 @@ def test_without_pytorch_it_says_what_to_install(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workbench, "find_spec", lambda name: None)
-    assert bench.state()["missing"] == "pip install -r requirements-train.txt"
+    first, then = bench.state()["missing"].splitlines()
+    assert then == "pip install -r requirements-train.txt"
+    assert f"On a machine without a GPU, first run `{first}`" in (ROOT / "README.md").read_text()
+    [package] = [word for word in first.split() if word.startswith("torch==")]
+    assert f"\n{package} " in (ROOT / "requirements-train.txt").read_text()
     give(bench, "chats.csv", CHATS)
     with pytest.raises(UserError, match="PyTorch is missing"):
         bench.begin("look", {})
@@ -658,7 +662,8 @@ def test_a_loss_of_few_tokens_is_not_told(tmp_path: Path) -> None:
     for n_tokens in (5700, 57):
         write_report(replace(loaded, data=replace(loaded.data, held_out_tokens=n_tokens)))
         found = progress_of(run)
-        assert found["held_out"] and (found["bits_per_byte"] is None) == (n_tokens == 57)
+        assert bool(found["held_out"]) == (n_tokens == 5700)
+        assert (found["bits_per_byte"] is None) == (n_tokens == 57)
     assert "Only 57 tokens are held out" in found["findings"][0]["text"]
 
 

@@ -15,6 +15,7 @@ from conftest import Refused
 from export.__main__ import main as export_main
 from gptcore.bundle import ONNX
 from gptcore.nn.checkpoint import MODEL
+from gptcore.system.command_line import CPU_TORCH
 from training.__main__ import main as training_main
 from training.run.directory import Run
 
@@ -195,7 +196,8 @@ def test_without_torch_one_line_says_what_to_install(
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr.splitlines() == [
-        "error: the package torch is missing: pip install -r requirements-train.txt"
+        "error: the package torch is missing: pip install -r requirements-train.txt (on a machine "
+        f"without a GPU, first {CPU_TORCH})"
     ]
 
 

@@ -194,12 +194,20 @@ def test_of_a_little_text_it_is_said_what_is_not_learned(
     rows = [f"How much is lamp {i}?,It is {3 * i + 7} euros." for i in range(40)]
     table.write_text("\n".join(["question,answer", *rows]))
     command = [str(table), "--preset", "tiny", "--set", "steps=1", "--out", str(tmp_path / "run")]
-    assert main([*command, "--plan"]) == 0
     told = r'note: the document that begins with "(.*)" is held out to measure on, and'
+    assert main(["look", str(table)]) == 0
     [said] = re.findall(told, capsys.readouterr().out)
+    assert main([*command, "--plan"]) == 0
+    assert re.findall(told, capsys.readouterr().out) == [said]
     shards = load_shards(next((tmp_path / "shards").glob("*/manifest.json")).parent)
     learned = "".join(shards.tokenizer.show(part[:].tolist()) for part in shards.split("train"))
     assert said.startswith("How much is lamp ") and said not in learned
+    table.write_text("\n".join(["question,answer", *rows * 60]))
+    assert main(["look", str(table)]) == 0
+    assert "is held out" not in capsys.readouterr().out, "of more text it is a twentieth"
+    table.write_text("question,answer\nHi,Hello!\n")
+    assert main(["look", str(table)]) == 0
+    assert "is held out" not in capsys.readouterr().out, "there is nothing else to learn"
 
 
 def test_of_a_little_plain_text_the_words_that_are_held_out_are_told_without_marks(

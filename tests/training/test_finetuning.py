@@ -91,12 +91,10 @@ def tune(chats: Path, init: Path, out: Path, *options: str, **settings: Any) -> 
 
 @pytest.fixture(scope="module")
 def tuned(chats: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run of adapters, before which samples are shown as its base sees them."""
+    """A run of adapters."""
 
     def make(out: Path) -> None:
-        with redirect_stdout(StringIO()) as said:
-            assert tune(chats, base, out, "--lora", "4") == 0
-        assert "<|im_start|>assistant⏎«" in said.getvalue()
+        assert tune(chats, base, out, "--lora", "4") == 0
 
     return Run.load(once(tmp_path_factory, "run-tuned", make))
 

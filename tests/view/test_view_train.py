@@ -64,7 +64,7 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     give(page, ("shop.csv", shop()))
     look = page.get_by_label("What is in the texts")
     expect(look).to_contain_text("96 conversations")
-    expect(look).to_contain_text("«The")  # a sample, the learned part marked
+    expect(look).to_contain_text("assistant: «")  # a sample, the learned part marked
     page.get_by_role("spinbutton", name="Minutes").fill("0.25")
     page.get_by_label("Name of the model").fill("shop")
     page.get_by_label("Columns").evaluate("field => field.dispatchEvent(new Event('change'))")
@@ -144,6 +144,7 @@ def test_little_talk_begins_with_the_model_that_ships_until_a_person_chooses(pag
     def answer(route: Route) -> None:
         starts = {"default": "gptcore chat", "nano": "gptcore nano"}
         changed = {"starts": starts, "start": suggested["value"], "missing": ""}
+        changed["look"] = "note: little text, or a start that knows more: --init models/default"
         route.fulfill(json=route.fetch().json() | changed)
 
     page.route("**/train/state", answer)
@@ -151,6 +152,8 @@ def test_little_talk_begins_with_the_model_that_ships_until_a_person_chooses(pag
     start = page.get_by_label("Begin with")
     expect(start.locator("option")).to_have_text(["a new model", "gptcore chat", "gptcore nano"])
     expect(start).to_have_value("")
+    look = page.get_by_label("What is in the texts")
+    expect(look).to_contain_text("knows more: “Begin with”: gptcore chat")  # as it is listed
     suggested["value"] = "default"  # once the files were looked at
     expect(start).to_have_value("default")
     start.select_option("")
@@ -186,6 +189,31 @@ def test_an_export_says_in_words_what_it_does(page: Page, said: str, shown: str)
     expect(status(page)).to_have_text(f"{begun} {shown}")
 
 
+def test_the_keys_that_go_through_the_datasets_download_none(page: Page) -> None:
+    asked: list[str] = []
+
+    def fetch(route: Route) -> None:
+        asked.append(route.request.post_data_json["dataset"])
+        route.fulfill(json=state)
+
+    page.route("**/train/fetch", fetch)
+    with page.expect_response("**/train/state") as answer:
+        enter(page, "Train")
+    state = answer.value.json()
+    datasets, download = page.locator("#dataset"), page.get_by_role("button", name="Download")
+    expect(datasets.locator("option")).not_to_have_count(1)
+    expect(download).to_be_disabled()
+    datasets.focus()
+    for _ in range(2):
+        datasets.press("ArrowDown")
+    page.wait_for_timeout(1500)  # the server is asked meanwhile
+    chosen = datasets.input_value()
+    assert chosen and not asked
+    press(page, "Download")
+    expect(download).to_be_enabled()
+    assert asked == [chosen]
+
+
 def test_nothing_is_offered_before_the_server_is_heard(page: Page) -> None:
     page.route("**/train/state", lambda route: None)
     enter(page, "Train")
@@ -213,6 +241,24 @@ def test_a_model_of_books_writes_and_what_its_curves_mean_is_said(page: Page) ->
     expect(page.get_by_role("heading", name="Training of")).to_be_visible()
     expect(page.locator(".train svg.loss")).to_contain_text("bits per byte")
     expect(page.locator(".train").get_by_role("button", name="Write with it")).to_be_visible()
+
+
+@pytest.mark.parametrize(("loss", "n_charts"), [([[1, 7.0]], 0), ([[1, 7.0], [2, 5.0]], 1)])
+def test_a_curve_is_drawn_from_two_points_and_named_if_it_is_there(
+    page: Page, loss: list, n_charts: int
+) -> None:
+    def answer(route: Route) -> None:
+        run = {"path": "runs/book", "step": 2, "steps": 9, "left_s": 9, "bits_per_byte": None}
+        run |= {"loss": loss, "held_out": [], "samples": None, "findings": []}
+        run |= {"is_measuring": False, "is_chat": True, "is_saved": False, "is_complete": False}
+        route.fulfill(json=route.fetch().json() | {"run": run})
+
+    page.route("**/train/state", answer)
+    enter(page, "Train")
+    expect(page.get_by_role("heading", name="Training of")).to_be_visible()
+    expect(page.locator(".train svg.loss")).to_have_count(n_charts)
+    expect(page.locator(".train figcaption i")).to_have_count(n_charts)  # nothing is held out yet
+    expect(page.get_by_role("link", name="Report")).to_be_hidden()
 
 
 def drop(page: Page, path: Path) -> None:

@@ -36,6 +36,7 @@ class Survey:
     n_equal: int  # documents that occurred before
     beginning: tuple[str, ...]  # the texts of the first documents
     validation_limit: int  # documents with a lower document_number are held out
+    only_held_out: Document | None  # the one of a small corpus; None for others
 
     def is_validation(self, document: Document) -> bool:
         """Return whether a document is held out; equal documents are always in the same split."""
@@ -49,6 +50,7 @@ class Surveyor:
         self.digest = hashlib.sha256()
         self.numbers = array("Q")  # 8 bytes each, so that millions of documents fit the memory
         self.beginning: list[str] = []
+        self.lowest: tuple[int, Document] | None = None  # by its number
         self.n_bytes = self.n_characters = self.n_chats = 0
 
     def add(self, document: Document) -> int:
@@ -56,6 +58,8 @@ class Surveyor:
         number = document_number(document)
         self.digest.update(number.to_bytes(8))
         self.numbers.append(number)
+        if self.lowest is None or number < self.lowest[0]:
+            self.lowest = number, document
         text = document_text(document)
         n_bytes = len(text.encode("utf-8"))
         if self.n_bytes < BEGINNING_BYTES:
@@ -73,7 +77,7 @@ class Surveyor:
         """
         is_small = VALIDATION_SHARE * self.n_bytes < MIN_VALIDATION_BYTES and not held_out
         limit = 0 if is_small else validation_limit(self.n_bytes, held_out)
-        smallest = min(self.numbers, default=0)
+        smallest, lowest = self.lowest or (0, None)
         return Survey(
             sha256=self.digest.hexdigest(),
             n_documents=len(self.numbers),
@@ -84,6 +88,7 @@ class Surveyor:
             beginning=tuple(self.beginning),
             # At least one document is held out, and one is not.
             validation_limit=max(min(limit, max(self.numbers, default=0)), smallest + 1),
+            only_held_out=lowest if is_small else None,
         )
 
 

@@ -100,12 +100,6 @@ def questions(rows: Rows, n: int = 4) -> tuple[str, ...]:
     return tuple(dict.fromkeys(short))[:n]
 
 
-def beginning(rows: Rows) -> str:
-    """Return how the first document begins: what is asked in it, or its first words."""
-    [prompt] = sample_prompts(rows, 1)
-    return question(prompt, rows.tokenizer) or rows.tokenizer.decode(prompt.ids)
-
-
 def question(prompt: Prompt, tokenizer: Tokenizer) -> str:
     """Return the words of the user in the beginning of a conversation; "" if there are none."""
     before, after = tokenizer.chat.user

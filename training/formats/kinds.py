@@ -23,7 +23,7 @@ MIME = re.compile(  # headers of lines, up to one that only mail and web archive
     r"(MIME-Version|Content-Type|Message-ID|Received):",
     re.I,
 )
-OTHERS = {  # texts of which most would be no words, and what helps
+OTHERS = {  # texts of which most would be no words, and what helps, if something does
     re.compile(pattern): reason
     for pattern, reason in {
         r"={62}\r?\nGuild: ": "it is a Discord channel as text: export it as JSON",
@@ -40,6 +40,11 @@ OTHERS = {  # texts of which most would be no words, and what helps
         r"(categories:\s*\n(-[^\n]*\n)+)?conversations:\s*\n- - ": "it is a corpus of ChatterBot: "
         "make a table of it, with a question and an answer in each row",
         r"window\.YTD\.": "it is a part of Twitter's archive: make a table of its texts",
+        "%!PS": "it is PostScript: save it as PDF",
+        r"/\* XPM \*/": "it is an XPM picture",
+        r"#define \w+_width \d+\s+#define \w+_height \d+\s+(#define \w+_hot \d+\s+)*"
+        r"static (unsigned )?(char|short) \w+_bits\b": "it is an XBM picture",
+        r"P[123]\s+(#[^\n]*\n)*\d+\s+\d+\s+[\d\s]*$": "it is a PNM picture",
     }.items()
 }
 PAGE = re.compile(
@@ -92,7 +97,7 @@ def kind_of(head: bytes, name: str) -> str:
         raise Unreadable("it is mail or a web archive: save it as text, or the page as HTML")
     for sign, reason in OTHERS.items():
         if sign.match(text):
-            raise Unreadable(reason)
+            raise (Unreadable if ":" in reason else NoText)(reason)
     if SUBTITLES.match(text):
         return "subtitles"
     if chat_of(text, name):

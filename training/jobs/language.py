@@ -11,12 +11,11 @@ from gptcore.checks import UserError
 from training.data.rows import Rows
 from training.data.shards.folder import CACHE, Shards
 from training.data.sources import OWN, SHARDS, finished_shards, name_of, run_data_of, shards_of
-from training.evaluation.validation import beginning, questions
+from training.evaluation.validation import questions
 from training.formats.places import find_files
 from training.jobs.keeping import train_and_keep
 from training.jobs.options import Text, read_text, settings_of, tokenised
 from training.jobs.telling import tell
-from training.look.samples import shortened
 from training.machine.processes import World, join
 from training.plan.given import Given
 from training.plan.plan import Plan
@@ -68,12 +67,6 @@ def start(options: argparse.Namespace, looked: Text | None, world: World) -> dic
     task = LanguageModelling(run, shards, world)
     if world.is_first:
         tell(run, task, plan.step_s, plan.seconds, plan.expectation)
-        if len(task.val_rows.packing(0).starts) == 1:
-            begins = shortened(beginning(task.val_rows))
-            print(
-                f'note: the document that begins with "{begins}" is held out to measure on, and is '
-                f"not learned; where that matters, say the same in another one, in other words"
-            )
         if options.verbose and isinstance(planner, Planner):
             print(plan.table())
         if options.verbose:

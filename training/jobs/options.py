@@ -149,7 +149,7 @@ def read_text(
 ) -> Text:
     """Read the texts once, and say what is in them. Raises UserError if nothing can be learned.
 
-    tokenizer: the one with which samples are shown, if it is known already.
+    tokenizer: the one by whose tokens they are counted, if it is known already.
     """
     started = time.perf_counter()
     if not options.text:

@@ -18,7 +18,7 @@ from training.formats.found import Asked, Document, Item, Kind, NoText, People, 
 from training.formats.places import File
 from training.formats.reading import read_files
 from training.look.notices import Notices
-from training.look.samples import Draw, seen, shortened
+from training.look.samples import Draw, beginning, seen
 from training.look.wordings import Wordings
 from training.machine.progress import progress
 from training.plan.scaling import vocabulary
@@ -30,6 +30,10 @@ LITTLE_BYTES = 500_000
 LITTLE = (
     "note: {:,} bytes are little text: a model will know what they say and few other words; half a "
     "megabyte is better"
+)
+HELD_OUT = (
+    'note: the document that begins with "{}" is held out to measure on, and is not learned; where '
+    "that matters, say the same in another one, in other words"
 )
 SHOWN_BAD = 20  # files that cannot be read; a pattern of the shell may name thousands
 READ = "texts, Markdown, JSON, tables, web pages, EPUB, PDF and exported chats can be read"
@@ -146,7 +150,7 @@ class Look:
         return "\n".join(lines)
 
     def summary(self, tokenizer: Tokenizer | None = None) -> str:
-        """Return the whole amount, what is odd, and samples as the model sees them.
+        """Return the whole amount, what is odd, and samples with what is learned of them.
 
         tokenizer: the model's own, if there is a model already. Raises UserError if there is no
         document.
@@ -162,6 +166,7 @@ class Look:
         are = "is" if len(unused) == 1 else "are"
         of_files = f"{len(unused):,} of {counted(len(self.files), 'file')} {are} not used"
         n_tokens = found.n_bytes / bytes_per_token(found, tokenizer)
+        held_out = found.only_held_out if found.n_documents - found.n_equal > 1 else None
         lines = [
             f"in all {counted(found.n_documents, 'document')} of "
             f"{found.n_characters:,} characters, about {rounded(n_tokens):,} tokens; "
@@ -169,9 +174,10 @@ class Look:
             *([f"note: {of_files}, for the reasons above: {names}"] if unused else []),
             *(f"note: {notice}" for notice in self.notices),
             *([little] if self.is_little else []),
-            "as the model sees it (⏎: a new line), and learns what is between « and »:",
+            *([HELD_OUT.format(beginning(held_out))] if held_out else []),
+            "samples (⏎: a new line), of which a model learns what is between « and »:",
         ]
-        lines += [f"  {shortened(seen(document, tokenizer))}" for document in self.samples]
+        lines += [f"  {seen(document)}" for document in self.samples]
         return "\n".join(lines)
 
     def check(self) -> None:

@@ -1,19 +1,16 @@
-"""Documents as a model sees them: special tokens, and what is learned of them.
+"""Documents as a person reads them: who speaks, and what of it is learned.
 
->>> from gptcore.text.tokenizer import Tokenizer
->>> chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
->>> seen(chat, Tokenizer.train([], 262))
-'<|endoftext|><|user|>Hi<|end|><|assistant|>«Hello!<|end|>»'
+>>> seen([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}])
+'user: Hi assistant: «Hello!»'
 """
 
 import random
-from itertools import groupby
+from typing import Any
 
-from gptcore.text.tokenizer import Tokenizer
-from training.data.corpus import ids_and_mask
 from training.formats.found import Document
 
-SHOWN = 400  # characters of a sample
+SHOWN = 160  # characters of a text, or of a message
+TURNS = 4  # messages of a conversation
 
 
 class Draw:
@@ -40,20 +37,29 @@ class Draw:
             self.kept[place] = document
 
 
-def seen(document: Document, tokenizer: Tokenizer) -> str:
-    """Return a document's tokens as text, the learned ones between « and »."""
-    ids, mask = ids_and_mask(document, tokenizer)
-    parts = []
-    for is_learned, group in groupby(zip(mask.tolist(), ids.tolist()), key=lambda pair: pair[0]):
-        text = tokenizer.show(i for _, i in group)
-        parts.append(f"«{text}»" if is_learned else text)
-    return "".join(parts)
+def seen(document: Document) -> str:
+    """Return the beginning of a document on one line, what is learned between « and »."""
+    if isinstance(document, str):
+        return f"«{shortened(document)}»"
+    said = [f"{message['role']}: {spoken(message)}" for message in document[:TURNS]]
+    return " ".join([*said, *["..."] * (len(document) > TURNS)])
+
+
+def spoken(message: dict[str, Any]) -> str:
+    is_learned = message["role"] == "assistant" and message.get("weight") != 0
+    text = shortened(message["content"])
+    return f"«{text}»" if is_learned else text
 
 
 def shortened(text: str) -> str:
     """Return the text's beginning, on one line."""
     line = text.replace("\n", "⏎")
-    if len(line) <= SHOWN:
-        return line
-    shown = line[:SHOWN]
-    return f"{shown} ...{'»' if shown.rfind('«') > shown.rfind('»') else ''}"
+    return line if len(line) <= SHOWN else f"{line[:SHOWN]} ..."
+
+
+def beginning(document: Document) -> str:
+    """Return how a document begins: what is asked in it, or its first words."""
+    if isinstance(document, str):
+        return shortened(document)
+    asked = (message["content"] for message in document if message["role"] == "user")
+    return shortened(next(asked, document[0]["content"]))

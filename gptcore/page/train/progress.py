@@ -32,8 +32,8 @@ def progress_of(run: Path) -> dict[str, Any] | None:
     timed = [row for row in rows if "seconds" in row]
     factor = bits_per_nat(config["data"], measured)
     report, is_complete = reported(run / "report.json"), is_settled(run, config["train"])
-    of_weights = [m for m in measured if not is_complete or m["step"] == report["taken"]]
-    says_little = not of_weights or report.get("few_held_out", False)
+    told = [] if report.get("few_held_out") else measured  # of few tokens a loss says little
+    of_weights = [m for m in told if not is_complete or m["step"] == report["taken"]]
     return {
         "path": str(run),
         "step": timed[-1]["step"] if timed else 0,
@@ -42,8 +42,8 @@ def progress_of(run: Path) -> dict[str, Any] | None:
         "is_measuring": is_measuring(config["train"], measured, saved),
         "loss": [[row["step"], row["loss"] * factor] for row in rows if "loss" in row],
         # A mean with the weights before the training is no point of its curve.
-        "held_out": [[m["step"], m["bits_per_byte"]] for m in measured if "kept" not in m],
-        "bits_per_byte": None if says_little else of_weights[-1]["bits_per_byte"],
+        "held_out": [[m["step"], m["bits_per_byte"]] for m in told if "kept" not in m],
+        "bits_per_byte": of_weights[-1]["bits_per_byte"] if of_weights else None,
         **report,
         "is_chat": config["data"]["chat"],
         "is_saved": bool(saved),

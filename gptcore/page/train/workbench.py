@@ -27,7 +27,7 @@ from gptcore.checks import UserError, shorten
 from gptcore.page.train.child import Child, output_of, planned
 from gptcore.page.train.progress import CONFIG, progress_of
 from gptcore.page.train.settings import checked
-from gptcore.system.command_line import INTERRUPTED
+from gptcore.system.command_line import CPU_TORCH, INTERRUPTED
 from gptcore.system.files import LOCK, is_locked, remembered, write_json
 
 INSTALL = "pip install -r requirements-train.txt"
@@ -70,7 +70,7 @@ class Workbench:
         errors = [line for line in outputs["look"] if line.startswith(ERROR)]
         return {
             **settings,
-            "missing": "" if find_spec("torch") else INSTALL,
+            "missing": "" if find_spec("torch") else f"{CPU_TORCH}\n{INSTALL}",
             "texts": [{"name": p.name, "bytes": p.stat().st_size} for p in self.listed()],
             "datasets": self.datasets or [],
             "starts": starts,

@@ -54,7 +54,7 @@ export class Inspect {
     this.again = button("inspect.conversation", () => this.look(this.current()));
     this.results = el("div.results", { hidden: true });
     const row = el("div.row.wrap", {}, go, this.again);
-    return this.element.replaceChildren(title, this.box, row, this.notice.element, this.results);
+    return this.element.replaceChildren(title, el("p", {}, say("inspect.lead")), this.box, row, this.notice.element, this.results);
   }
 
   // `what`: a text, messages, or the ids of tokens.

@@ -40,5 +40,5 @@ export function chart({ loss, held_out: heldOut, steps }) {
   svg.append(line(learned, "learned"), line(held, "held"));
   for (const [step, value] of held) svg.append(shape("circle", { class: "held", cx: x(step), cy: y(value), r: 3 }));
   const key = (kind) => el("span", {}, el(`i.${kind}`), say(`curve.${kind}`));
-  return el("figure", {}, el("figcaption", {}, say("train.curves"), key("learned"), key("held")), svg);
+  return el("figure", {}, el("figcaption", {}, say("train.curves"), key("learned"), held.length ? key("held") : null), svg);
 }

@@ -13,10 +13,7 @@ const FILLED = ["me", "columns", "name", "minutes"]; // fields, of which the ser
 const SHOWN_PEOPLE = 12;
 const MOST_MINUTES = 120; // of the slider; the number beside it may be larger
 
-// The commands' own words name options; here they are fields.
 const FIELDS = { me: "train.me", columns: "train.columns", minutes: "train.minutes", init: "train.from" };
-const ofFields = (text) =>
-  text.replace(/--me "(.*?)"/g, "“$1”").replace(/--(me|columns|minutes|init)\b/g, (_, name) => `“${say(FIELDS[name])}”`);
 
 const names = (text) => text.split(";").map((name) => name.trim()).filter(Boolean);
 
@@ -42,12 +39,12 @@ export class Train {
     this.missing = el("section", { hidden: true }, el("p", {}, say("train.missing")), this.command);
     this.texts = el("ul.texts");
     this.unused = el("p", { "aria-live": "polite", hidden: true });
-    this.look = el("pre", { tabindex: "0", "aria-label": say("train.look") });
+    this.look = el("pre.words", { tabindex: "0", "aria-label": say("train.look") });
     this.plan = el("pre", { tabindex: "0", "aria-label": say("train.plan") });
     this.said = el("pre", { tabindex: "0" });
     this.title = el("h2", { hidden: true }); // the name of the run
     this.status = el("p", { role: "status" });
-    this.found = el("pre", { hidden: true });
+    this.found = el("pre.words", { hidden: true });
     this.bar = el("progress", { "aria-label": say("train.progress") }); // it goes to and fro until the server is heard
     this.curve = el("div");
     this.samples = el("div.samples");
@@ -83,9 +80,10 @@ export class Train {
       area.classList.remove("over");
       this.take([...event.dataTransfer.files]);
     });
-    this.dataset = el("select");
-    const fetch = () => this.dataset.value && this.begin("fetch", { dataset: this.dataset.value });
-    this.dataset.addEventListener("change", fetch);
+    // A download is begun by a button: the keys that go through a list choose each in turn.
+    this.dataset = el("select", { onchange: () => (this.fetch.disabled = !this.dataset.value) });
+    this.fetch = button("train.download", () => this.begin("fetch", { dataset: this.dataset.value }));
+    this.fetch.disabled = true;
     const text = (placeholder) => el("input", { type: "text", placeholder });
     this.me = this.field("me", "train.me", text(say("train.me.hint")));
     this.columns = this.field("columns", "train.columns", text(say("train.columns.hint")));
@@ -97,7 +95,7 @@ export class Train {
       {},
       el("h2", {}, say("train.texts")),
       area,
-      field("dataset", "train.dataset", this.dataset),
+      el("div.dataset", {}, field("dataset", "train.dataset", this.dataset), this.fetch),
       this.texts,
       this.unused,
       this.about,
@@ -243,12 +241,15 @@ export class Train {
     this.showRun(state);
     this.status.textContent = stage(state);
     const lines = ({ text, remedy }) => (remedy ? `${text}\n  try ${remedy}` : text);
-    this.set(this.found, ofFields((run?.findings ?? []).map(lines).join("\n")));
-    if (state.error && (wasDoing || !this.wasTold)) this.notice.tell(told(ofFields(state.error)));
+    this.set(this.found, this.ofFields((run?.findings ?? []).map(lines).join("\n")));
+    if (state.error && (wasDoing || !this.wasTold)) this.notice.tell(told(this.ofFields(state.error)));
     this.wasTold = Boolean(state.error);
     if (/--(me|columns)/.test(state.error + Object.values(state.refused))) this.about.open = true;
     if (wasDoing === "export" && !doing) this.open(state);
-    if (wasDoing === "fetch" && !doing) this.lookAgain();
+    if (wasDoing === "fetch" && !doing) {
+      this.dataset.value = "";
+      this.lookAgain();
+    }
   }
 
   // Offers what can be done now.
@@ -256,7 +257,7 @@ export class Train {
     const isIdle = !doing && !missing;
     const { plan, train, stop, resume, export: chat, keep, drop } = this.buttons;
     plan.hidden = train.hidden = !(isIdle || doing === "look") || Boolean(run);
-    const why = texts.length ? told(ofFields(unusable)) : say("told.no.texts");
+    const why = texts.length ? told(this.ofFields(unusable)) : say("told.no.texts");
     plan.disabled = train.disabled = Boolean(why) || this.isBeginning;
     plan.title = train.title = why;
     stop.hidden = !doing;
@@ -264,7 +265,7 @@ export class Train {
     chat.hidden = !isIdle || !run?.is_saved;
     chat.textContent = say(talk(run ?? {}));
     keep.hidden = drop.hidden = !isIdle || !run;
-    this.report.hidden = !run?.held_out.length;
+    this.report.hidden = !run?.samples;
   }
 
   // Fills the fields once, so that nothing is taken from under a person's fingers; what to begin with
@@ -285,9 +286,17 @@ export class Train {
     this.range.value = this.minutes.value;
   }
 
-  // Sets a text only if it changed, so that a selection in it stays.
+  // The commands' own words name options and folders; here they are fields and models.
+  ofFields(text) {
+    return text
+      .replace(/--me "(.*?)"/g, "“$1”")
+      .replace(/--init models\/([\w-]+)/g, (_, folder) => `--init: ${this.state.starts[folder] ?? folder}`)
+      .replace(/--(me|columns|minutes|init)\b/g, (_, name) => `“${say(FIELDS[name])}”`);
+  }
+
+  // Sets the lines of a text only if it changed, so that a selection in it stays.
   set(element, text) {
-    if (element.textContent !== text) element.textContent = text;
+    if (element.textContent !== text) element.replaceChildren(...text.split(/(?<=\n)/).map((line) => el("span", {}, line)));
     element.hidden = !text;
   }
 
@@ -299,7 +308,7 @@ export class Train {
         return el("button.small", button, say("train.remove.it"));
       };
       const size = (bytes) => say("train.kb", { kb: Math.ceil(bytes / 1000) });
-      const reason = (name) => (Object.hasOwn(refused, name) ? el("small.refused", {}, say("train.refused", { why: ofFields(refused[name]) })) : null);
+      const reason = (name) => (Object.hasOwn(refused, name) ? el("small.refused", {}, say("train.refused", { why: this.ofFields(refused[name]) })) : null);
       this.texts.replaceChildren(...texts.map(({ name, bytes }) => el("li", {}, el("span", {}, name), el("small", {}, size(bytes)), remove(name), reason(name))));
       this.shownTexts = key;
     }
@@ -307,12 +316,12 @@ export class Train {
       const option = ({ name, about }) => el("option", { value: name }, `${name}: ${about}`);
       this.dataset.replaceChildren(el("option", { value: "" }, say("train.dataset.none")), ...datasets.map(option));
     }
-    if (!doing) this.dataset.value = "";
     this.files.disabled = this.dataset.disabled = Boolean(doing);
+    this.fetch.disabled = Boolean(doing) || !this.dataset.value;
     const n = texts.filter(({ name }) => Object.hasOwn(refused, name)).length;
     this.set(this.unused, unusable ? say("train.unusable") : n ? say("train.unused", { n }) : "");
-    this.set(this.look, unusable ? "" : ofFields(look)); // its reasons stand beside the files
-    this.set(this.plan, ofFields(plan));
+    this.set(this.look, unusable ? "" : this.ofFields(look)); // its reasons stand beside the files
+    this.set(this.plan, this.ofFields(plan));
   }
 
   showPeople({ people }) {
@@ -334,7 +343,7 @@ export class Train {
     const key = run && JSON.stringify([run.step, run.held_out.length, run.samples]);
     if (key === this.shownRun) return;
     this.shownRun = key;
-    this.curve.replaceChildren(...(run?.loss.length ? [chart(run)] : []));
+    this.curve.replaceChildren(...(run?.loss.length > 1 ? [chart(run)] : []));
     this.samples.replaceChildren(...(run?.samples ? written(run) : []));
   }
 }
