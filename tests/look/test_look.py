@@ -271,21 +271,21 @@ def test_a_look_writes_for_programs_who_writes_and_which_files_are_not_used(
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "is_chat", "is_little"),
+    ("name", "text", "suits_init"),
     [
-        ("faq.csv", "question,answer\nHi,Hello!\n", True, True),
-        ("faq.csv", "question,answer\n" + f"Hi,{'Hello! ' * 100}\n" * 800, True, False),
-        ("book.txt", "It was a dark and stormy night.", False, True),
+        ("faq.csv", "question,answer\nHi,Hello!\n", True),
+        ("faq.csv", "question,answer\n" + f"Hi,{'Hello! ' * 100}\n" * 800, False),  # enough
+        ("faq.csv", "Frage,Antwort\n" + "Wann habt ihr auf?,Von neun bis fünf.\n" * 20, False),
+        ("book.txt", "It was a dark and stormy night.", False),
     ],
 )
-def test_a_look_writes_for_programs_whether_it_is_talk_and_whether_it_is_little(
-    tmp_path: Path, name: str, text: str, is_chat: bool, is_little: bool
+def test_a_look_writes_for_programs_whether_the_model_that_ships_is_the_better_start(
+    tmp_path: Path, name: str, text: str, suits_init: bool
 ) -> None:
     (tmp_path / name).write_text(text)
     found = tmp_path / "found.json"
     assert main(["look", str(tmp_path / name), "--json", str(found)]) == 0
-    read = json.loads(found.read_text())
-    assert (read["is_chat"], read["is_little"]) == (is_chat, is_little)
+    assert json.loads(found.read_text())["suits_init"] == suits_init
 
 
 def test_a_name_that_no_chat_needs_is_said(tmp_path: Path) -> None:

@@ -80,7 +80,8 @@ def new_run(
     """Return the run of a plan, with its expected loss and example questions for the page."""
     training, expected = plan.training, plan.expected_bits_per_byte
     data = dataclasses.replace(data, expected_bits_per_byte=expected, planned_steps=training.steps)
-    if data.chat and not data.datasets:
+    # Of people's own chats the page shows no line: it may be private, and asks out of the blue.
+    if data.chat and not data.datasets and not options.me:
         split = "train" if data.few_held_out else "val"
         rows = Rows(shards, split, training.row_length(plan.model.block_size))
         data = dataclasses.replace(data, examples=questions(rows))

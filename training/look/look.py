@@ -112,14 +112,21 @@ class Look:
         return [*dict.fromkeys(name for file in self.files for name in file.people)]
 
     @property
-    def is_chat(self) -> bool:
-        """Whether there are conversations, of which a model learns to answer."""
-        return any(file.n_chats for file in self.files)
-
-    @property
     def is_little(self) -> bool:
         """Whether it is little text for a new model to learn a language from."""
         return self.survey.n_bytes < LITTLE_BYTES
+
+    @property
+    def may_be_english(self) -> bool:
+        """Whether it may be in the language of the model that ships."""
+        return may_be_english(" ".join(self.survey.beginning))
+
+    @property
+    def suits_init(self) -> bool:
+        """Whether the model that ships learns it better than a new one does: a few conversations
+        in its language."""
+        is_chat = any(file.n_chats for file in self.files)
+        return is_chat and self.is_little and self.may_be_english
 
     @property
     def unused(self) -> dict[str, str]:
@@ -157,8 +164,8 @@ class Look:
         """
         self.check()
         found = self.survey
-        is_helped = tokenizer is None and may_be_english(" ".join(found.beginning))
-        little = LITTLE.format(found.n_bytes) + OR_INIT * is_helped
+        little = LITTLE.format(found.n_bytes)
+        little += OR_INIT * (tokenizer is None and self.may_be_english)
         tokenizer = tokenizer or Tokenizer.train(found.beginning, vocabulary(found.n_bytes))
         n_skipped = sum(sum(file.skipped.values()) for file in self.files)
         unused = [*self.unused]

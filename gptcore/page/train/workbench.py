@@ -109,12 +109,9 @@ class Workbench:
         return {path: name if n[name] == 1 else f"{name} ({path})" for path, name in own.items()}
 
     def suggested(self, starts: Iterable[str]) -> str:
-        """Return the model to begin with where nobody has chosen one; "": a new one.
-
-        Few conversations are too little text for a new model to learn a language from.
-        """
-        found, shipped = remembered(self.facts), default_model().name
-        is_fit = found.get("is_chat") and found.get("is_little") and shipped in starts
+        """Return the model to begin with where nobody has chosen one; "": a new one."""
+        shipped = default_model().name
+        is_fit = remembered(self.facts).get("suits_init") and shipped in starts
         return shipped if is_fit else ""
 
     def places(self, name: str) -> tuple[Path, Path]:
