@@ -35,7 +35,11 @@ def check_replaceable(out: Path, kind: str, mark: str, unlisted: Iterable[str] =
 
     `mark`: the file by which a folder of this kind is known. `unlisted`: what such a folder has
     (files, and folders that are ours as a whole) if it was written before they listed their files.
+    An `out` inside a model folder is refused, too: that would hold more than it lists.
     """
+    for folder in out.resolve().parents:
+        if (folder / FACTS).is_file():
+            raise UserError(f"{out} is inside the model folder {folder}: choose another --out")
     if not out.exists():
         return
     known = {}

@@ -40,7 +40,7 @@ from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
 from gptcore.model import load_model
-from gptcore.system.files import exchange, file_sha256, flush_to_disk, new_folder
+from gptcore.system.files import exchange, file_sha256, files_in, flush_to_disk, new_folder
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, Tokenizer
 
 
@@ -280,6 +280,18 @@ def test_a_folder_that_an_export_cannot_replace_is_to_be_deleted(folder: Path) -
         (folder / FACTS).write_text(damage)
         with pytest.raises(UserError, match=f"{said}; delete {folder} first, or choose another"):
             check_model_folder(folder)
+
+
+def test_nothing_is_written_into_a_model_folder(folder: Path) -> None:
+    said = f"site is inside the model folder {folder}: choose another --out"
+    before = files_in(folder)
+    for out in (folder / "site", folder / "new" / "site"):
+        with pytest.raises(UserError, match=said), replacing(out, "site", "README.md"):
+            raise AssertionError("nothing is begun")
+        with pytest.raises(UserError, match=said):
+            check_model_folder(out)
+    assert files_in(folder) == before
+    check_model_folder(folder.with_name("beside"))
 
 
 def test_a_tokenizer_of_another_export_is_refused(folder: Path) -> None:
