@@ -15,6 +15,7 @@ from gptcore.checks import UserError
 from gptcore.facts import ModelFacts
 from gptcore.system.files import (
     FILES,
+    LEFT,
     differs_in_line_ends,
     file_sha256,
     files_in,
@@ -25,8 +26,7 @@ from gptcore.system.files import (
 )
 from gptcore.typed_json import read_as
 
-# What looking at a folder leaves in it, and a killed `python -m export inspect`.
-STRAY = {".DS_Store", "Thumbs.db", "desktop.ini", "inspect.onnx.tmp", "untrained.onnx.tmp"}
+STRAY = {".DS_Store", "Thumbs.db", "desktop.ini"}  # what looking at a folder leaves in it
 CACHE = "__pycache__"  # which a Space that ran has in its folders
 
 
@@ -35,7 +35,11 @@ def check_replaceable(out: Path, kind: str, mark: str, unlisted: Iterable[str] =
 
     `mark`: the file by which a folder of this kind is known. `unlisted`: what such a folder has
     (files, and folders that are ours as a whole) if it was written before they listed their files.
+    An `out` inside a model folder is refused, too: that would hold more than it lists.
     """
+    for folder in out.resolve().parents:
+        if (folder / FACTS).is_file():
+            raise UserError(f"{out} is inside the model folder {folder}: choose another --out")
     if not out.exists():
         return
     known = {}
@@ -45,7 +49,8 @@ def check_replaceable(out: Path, kind: str, mark: str, unlisted: Iterable[str] =
         raise UserError(f"{out} exists and is not a {kind}: choose another --out")
     for path in sorted(out.rglob("*")):
         place = path.relative_to(out)
-        if not path.is_file() or path.name in STRAY or CACHE in place.parts:
+        is_stray = path.name in STRAY or LEFT.search(path.name) or CACHE in place.parts
+        if is_stray or not path.is_file():
             continue
         if not known.keys() & {p.as_posix() for p in (place, *place.parents)}:
             raise UserError(

@@ -8,7 +8,6 @@ from typing import Any
 
 import gradio as gr
 from gradio.context import LocalContext
-from starlette.concurrency import iterate_in_threadpool
 
 from gptcore.api.access import Access
 from gptcore.checks import UserError
@@ -20,7 +19,7 @@ from gptcore.models import Models
 from gptcore.page.facts import highest_max_tokens, usual_settings
 from gptcore.page.shell import Ask, view_asks
 from gptcore.page.streaming import stream
-from gptcore.page.translate import BEAMS, translate_lines
+from gptcore.page.translate import BEAMS, translated
 from gptcore.translation.onnx import OnnxTranslator
 
 REPLIES = ("reply", "chat", "complete")
@@ -171,7 +170,7 @@ def translate_endpoint(model: OnnxTranslator) -> Callable:
             beams: how many translations of a sentence are followed at once; 1 is greedy
         """
         found: list[str] = []
-        async for result in iterate_in_threadpool(translate_lines(model, text, beams)):
+        async for result in translated(model, text, beams):
             found.append(result.text)
             yield "\n".join(found)
 

@@ -11,9 +11,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cache
+from threading import main_thread
 from typing import Any
-
-from starlette.concurrency import iterate_in_threadpool
 
 from gptcore.bundle import TranslationBundle
 from gptcore.checks import UserError
@@ -23,6 +22,7 @@ from gptcore.inspection import MAX_TOKENS, Inspector, inspect_translation
 from gptcore.model import device_line
 from gptcore.page.inspect import packed
 from gptcore.page.reply import as_json
+from gptcore.system.threads import in_thread
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import MAX_BEAMS, Translation, read_source, translate
@@ -47,7 +47,7 @@ def translator_facts(model: OnnxTranslator) -> dict[str, Any]:
 def translation_endpoint(model: OnnxTranslator) -> Callable:
     async def translation(text: str, beams: int) -> AsyncIterator[str]:
         line = 0
-        async for result in iterate_in_threadpool(translate_lines(model, text, beams)):
+        async for result in translated(model, text, beams):
             line += 1
             yield as_json(
                 line=line,  # Gradio sends nothing for an event that equals the one before
@@ -84,6 +84,16 @@ def check_ids(ids: Any, tokenizer: Tokenizer, readable: int) -> None:
         raise UserError(f"a sentence to draw must be a list of 2 to {most} ids")
     if not all(map(tokenizer.is_id, ids)):
         raise UserError("a sentence holds an id that this model does not have")
+
+
+async def translated(model: OnnxTranslator, text: Any, beams: Any) -> AsyncIterator[Translation]:
+    """Yield as translate_lines does, for an event loop, until the program ends."""
+    lines = translate_lines(model, text, beams)
+    while main_thread().is_alive():
+        result = await asyncio.wrap_future(in_thread(lambda: next(lines, None)))
+        if not result:
+            return
+        yield result
 
 
 def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Translation]:

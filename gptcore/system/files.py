@@ -10,8 +10,10 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -22,6 +24,7 @@ from gptcore.checks import UserError
 SEAL = "seal"
 FILES = "files.json"  # lists the sha256 of what a folder was written with
 LFS_POINTER = b"version https://git-lfs"
+LEFT = re.compile(r"\.\d+\.tmp$")  # the end of the name of what a killed `new_file` left
 LOCK = "lock"  # in a run directory, held by the command that trains into it
 CHECKOUT = Path(__file__).parents[2]  # where training/ and export/ are, if they are here
 
@@ -125,10 +128,12 @@ def put_back(folder: Path) -> None:
 def new_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path whose file is flushed and renamed to `path` if the block succeeds.
 
-    Readers see the old file or the new one, never a part. After an error the old one is left.
+    Readers see the old file or the new one, never a part. After an error the old one is left. Two
+    that write the same file at once do not disturb each other: the later one's stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
+    # The system gives each thread a number that no other one has, of any process.
+    temporary = path.with_name(f"{path.name}.{threading.get_native_id()}.tmp")
     try:
         yield temporary
         flush_to_disk(temporary)

@@ -12,6 +12,7 @@ from ipaddress import ip_address
 from gptcore.checks import UserError
 
 CONNECTIONS = 4096
+LOCALHOST = ("127.0.0.1", "::1", "localhost")
 WAITING = 64  # connections that wait for a server to accept them
 
 
@@ -21,13 +22,20 @@ def in_url(host: str) -> str:
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise UserError if the page cannot listen on this port; Gradio would show a traceback."""
-    try:
-        listen(host, port).close()
-    except (OSError, OverflowError, UnicodeError) as error:
-        raise UserError(
-            f"cannot listen on {in_url(host)}:{port} ({error}): choose another --host or --port"
-        ) from None
+    """Raise UserError if the page cannot listen on this port; Gradio would show a traceback.
+
+    For localhost neither of its addresses may be another program's, which would get what is sent
+    there, such as a key of the API.
+    """
+    for address in [host, *(own for own in localhost() if host in LOCALHOST)]:
+        try:
+            listen(address, port).close()
+        except (OSError, OverflowError, UnicodeError) as error:
+            too = "" if address == host else f", which is localhost as {in_url(host)} is"
+            raise UserError(
+                f"cannot listen on {in_url(address)}:{port} ({error}){too}: choose another --host "
+                f"or --port"
+            ) from None
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -52,17 +60,19 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def listen_here(port: int) -> list[socket.socket]:
-    """Return sockets that listen on this port of 127.0.0.1, and of ::1 where there is IPv6.
+    """Return sockets that listen on this port of all of localhost's addresses.
 
-    A browser takes either for localhost: who has the other one would have that page's place.
     Raises as `listen`.
     """
     with ExitStack() as held:
-        found = [held.enter_context(listen("127.0.0.1", port))]
-        if has_ipv6():
-            found.append(held.enter_context(listen("::1", port)))
+        found = [held.enter_context(listen(address, port)) for address in localhost()]
         held.pop_all()
     return found
+
+
+def localhost() -> list[str]:
+    """Return the addresses that a browser takes for localhost, one as well as the other."""
+    return ["127.0.0.1", *["::1"] * has_ipv6()]
 
 
 def has_ipv6() -> bool:

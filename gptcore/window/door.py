@@ -9,13 +9,12 @@ It answers under the names of this machine alone, and no page of another site.
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
-from threading import Thread
 
 from starlette.responses import JSONResponse, Response
 
 from gptcore.api.access import Access, Asgi, Receive, Refused, Scope, Send, check_origin, read_json
+from gptcore.system.threads import in_thread
 
 
 class Door:
@@ -24,16 +23,7 @@ class Door:
     def __init__(self, load: Callable[[], Asgi], show: Callable[[], None], title: str, home: Path):
         """`show` brings the window to the front. `home`: whose window it is."""
         self.show, self.title, self.home = show, title, home
-        self.loaded: Future[Asgi] = Future()
-        self.loaded.set_running_or_notify_cancel()  # who goes away while it waits cancels nothing
-        Thread(target=self.open, args=(load,), name="loader", daemon=True).start()
-
-    def open(self, load: Callable[[], Asgi]) -> None:
-        try:
-            self.loaded.set_result(load())
-        except BaseException as error:  # or everybody would wait without end
-            self.loaded.set_exception(error)
-            raise
+        self.loaded = in_thread(load)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

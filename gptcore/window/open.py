@@ -125,7 +125,7 @@ class Serving(Thread):
         self.window.close()
 
     def end(self) -> None:
-        """End the server; one that still loads ends with the process."""
+        """End the server; the process ends when what it loads is loaded."""
         if self.server:
             self.server.should_exit = self.server.force_exit = True
             self.join()

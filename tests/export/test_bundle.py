@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,15 @@ from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
 from gptcore.model import load_model
-from gptcore.system.files import exchange, file_sha256, flush_to_disk, new_folder
+from gptcore.system.files import (
+    exchange,
+    file_sha256,
+    files_in,
+    flush_to_disk,
+    new_file,
+    new_folder,
+    write_whole,
+)
 from gptcore.text.tokenizer import FACTS_NAME, FILE_NAME, Tokenizer
 
 
@@ -282,6 +291,18 @@ def test_a_folder_that_an_export_cannot_replace_is_to_be_deleted(folder: Path) -
             check_model_folder(folder)
 
 
+def test_nothing_is_written_into_a_model_folder(folder: Path) -> None:
+    said = f"site is inside the model folder {folder}: choose another --out"
+    before = files_in(folder)
+    for out in (folder / "site", folder / "new" / "site"):
+        with pytest.raises(UserError, match=said), replacing(out, "site", "README.md"):
+            raise AssertionError("nothing is begun")
+        with pytest.raises(UserError, match=said):
+            check_model_folder(out)
+    assert files_in(folder) == before
+    check_model_folder(folder.with_name("beside"))
+
+
 def test_a_tokenizer_of_another_export_is_refused(folder: Path) -> None:
     Tokenizer({bytes([byte]): byte for byte in range(256)}).save(folder)
     write_facts(folder, read_facts(folder))
@@ -442,6 +463,18 @@ def test_two_processes_do_not_write_one_folder(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*")) == [path, path / "first.txt"]
 
 
+def test_two_that_write_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    program = "import sys; from gptcore.system.files import *; write_whole(Path(sys.argv[1]), 'b')"
+    with ThreadPoolExecutor(1) as other, new_file(path) as temporary:
+        temporary.write_text("a" * 9)
+        subprocess.run([sys.executable, "-c", program, path], check=True)
+        assert path.read_text() == "b" and temporary.read_text() == "a" * 9
+        other.submit(write_whole, path, "c").result()
+        assert path.read_text() == "c" and temporary.read_text() == "a" * 9
+    assert path.read_text() == "a" * 9 and [*tmp_path.iterdir()] == [path]
+
+
 def test_a_new_folder_replaces_that_to_which_a_link_leads(tmp_path: Path) -> None:
     (tmp_path / "disk" / "models").mkdir(parents=True)
     link = tmp_path / "models"
@@ -534,7 +567,7 @@ def test_what_a_person_has_put_there_stays_the_persons(folder: Path) -> None:
         check_model_folder(folder)
     load_bundle(folder)
     (folder / "notes.txt").unlink()
-    for name in (".DS_Store", "onnx/Thumbs.db", f"{INSPECT}.tmp"):  # which nobody put there
+    for name in (".DS_Store", "onnx/Thumbs.db", f"{INSPECT}.12.tmp"):  # which nobody put there
         (folder / name).touch()
     check_model_folder(folder)
 

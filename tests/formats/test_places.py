@@ -118,6 +118,18 @@ def test_two_that_want_a_file_at_the_same_time_fetch_it_once(
     assert found[0] == found[1] and asked.count("GET") == 1
 
 
+def test_what_a_killed_command_fetched_in_part_is_deleted(
+    web: tuple[Path, str, list[str]], own_cache: Path
+) -> None:
+    folder, url, _ = web
+    (folder / "book.txt").write_text(TEXT)
+    whole = documents(f"{url}/book.txt")
+    (fetched,) = (path for path in own_cache.rglob("*") if path.is_file() and not path.suffix)
+    fetched.rename(fetched.with_name(f"{fetched.name}.12.tmp"))
+    assert documents(f"{url}/book.txt") == whole
+    assert fetched.exists() and not [*own_cache.rglob("*.tmp")]
+
+
 def test_what_no_web_server_has(web: tuple[Path, str, list[str]], own_cache: Path) -> None:
     with pytest.raises(UserError, match=r"none\.txt cannot be read: FileNotFoundError"):
         find_files([f"{web[1]}/none.txt"])

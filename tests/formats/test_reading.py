@@ -163,6 +163,14 @@ def test_one_long_value_makes_those_after_it_no_slower() -> None:
     assert [*values(stream)][-1] == (100_001, "99999") and process_time() - began < 10
 
 
+@pytest.mark.parametrize("page", ["page.HTML", "page.txt"])
+def test_an_archive_of_saved_pages_is_read_without_their_scripts(tmp_path: Path, page: str) -> None:
+    code = {"./a.js": b"let a = 1;", "b/STYLE.CSS": b"p { color: red }"}
+    words = b"<html><body><p>Words of a page.</p></body></html>"
+    path = write(tmp_path / "site.zip", zipped({page: words, **code}))
+    assert len(documents(path)) == (1 if page == "page.HTML" else 3)
+
+
 def in_window(data: bytes) -> bytes:
     """Return what zstd --long=31 makes of a stream."""
     long = zstandard.ZstdCompressionParameters.from_level(3, window_log=31)

@@ -28,6 +28,7 @@ from gptcore.gradio.endpoints import chat_endpoint, completion_endpoint
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
 from gptcore.page.translate import translate_lines
+from gptcore.system.network import has_ipv6, in_url, listen
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import Translation, translate
 
@@ -207,6 +208,19 @@ def test_a_port_in_use_gives_a_clear_error(refused: Refused) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         assert f"cannot listen on 127.0.0.1:{port}" in refused(main, "--port", port)
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="there is no IPv6")
+@pytest.mark.parametrize("words", [[], ["serve"]])
+@pytest.mark.parametrize(("host", "other"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1")])
+def test_no_other_program_may_have_the_port_at_localhost(
+    refused: Refused, words: list[str], host: str, other: str
+) -> None:
+    with listen(other, 0) as taken:
+        port = taken.getsockname()[1]
+        said = refused(main, *words, "--host", host, "--port", port, "--rate-limit", 0)
+    assert f"cannot listen on {in_url(other)}:{port} " in said
+    assert f"which is localhost as {in_url(host)} is: choose another --host or --port" in said
 
 
 @pytest.mark.slow

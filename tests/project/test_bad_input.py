@@ -1,11 +1,11 @@
 """What goes wrong is said in one line that helps: exit code 2, no traceback."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -322,13 +322,13 @@ def test_an_out_that_cannot_be_written_is_refused_before_the_work(
 def test_after_an_error_of_the_system_only_a_training_says_what_is_saved(
     chats: Path, copy: Path, tmp_path: Path, refused: Refused, train: tuple
 ) -> None:
-    (tmp_path / "runs" / "out" / "config.json.tmp").mkdir(parents=True)
+    end = f".{threading.get_native_id()}.tmp"
+    (tmp_path / "runs" / "out" / f"config.json{end}").mkdir(parents=True)
     said = refused(training_main, chats, *train)
-    assert "config.json.tmp" in said
+    assert f"config.json{end}" in said
     assert said.endswith("; no checkpoint was saved yet: start again")
-    temporary = f"report.html.{os.getpid()}.tmp"
-    (copy / temporary).mkdir()
-    assert refused(training_main, "report", copy).endswith(f"{temporary}'")
+    (copy / f"report.html{end}").mkdir()
+    assert refused(training_main, "report", copy).endswith(f"report.html{end}'")
 
 
 def test_a_folder_that_is_no_sound_model_is_not_verified(

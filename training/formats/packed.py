@@ -10,12 +10,11 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import PurePosixPath
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
 
 from training.formats.found import Unreadable
-from training.formats.places import File, is_hidden
+from training.formats.places import File, with_texts
 
 try:
     from lzma import LZMAError
@@ -141,9 +140,9 @@ def members(file: File) -> Iterator[File]:
             yield file
             return
         check_office(names)
+        texts = {*with_texts(names)[1]}
         for info in sorted(infos, key=lambda info: info.filename):
-            is_own = "__MACOSX" not in info.filename
-            if is_own and not is_hidden(PurePosixPath(info.filename)):
+            if "__MACOSX" not in info.filename and info.filename in texts:
                 yield member(archive, info, f"{file.name}/{name_of(info)}")
 
 

@@ -12,11 +12,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from glob import glob
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from gptcore.checks import UserError, closest, nearest_beside
-from gptcore.system.files import cache_folder, locked, new_file, read_sealed
+from gptcore.system.files import cache_folder, files_in, locked, new_file, read_sealed
 from gptcore.system.wording import counted, word
 
 TIMEOUT = 60.0  # seconds without data after which a download fails
@@ -108,15 +108,20 @@ def within(folder: Path) -> list[Path]:
 
 
 def sorted_out(folder: Path) -> tuple[list[Path], int, int]:
-    """Return a folder's files with texts in order, the number of hidden files, and that of scripts.
+    """Return a folder's files with texts in order, the number of hidden ones, and of scripts."""
+    files = files_in(folder)
+    shown, texts = with_texts(files)
+    return [files[name] for name in texts], len(files) - len(shown), len(shown) - len(texts)
 
-    Scripts and style sheets are left out only where the folder has web pages.
+
+def with_texts(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return which files of a folder or an archive are not hidden, and which of those hold texts.
+
+    Scripts and style sheets are left out only where there are web pages.
     """
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    shown = [path for path in files if not is_hidden(path.relative_to(folder))]
-    others = OF_PAGES if any(path.suffix.lower() in PAGES for path in shown) else ()
-    texts = [path for path in shown if path.suffix.lower() not in others]
-    return texts, len(files) - len(shown), len(shown) - len(texts)
+    shown = [n for n in names if not any(p.startswith(".") for p in PurePosixPath(n).parts)]
+    others = OF_PAGES if any(name.lower().endswith(PAGES) for name in shown) else ()
+    return shown, [name for name in shown if not name.lower().endswith(others)]
 
 
 def is_sealed(path: Path) -> bool:
@@ -146,10 +151,6 @@ def left_out(places: Iterable[str | Path]) -> Iterator[str]:
         )
 
 
-def is_hidden(path: PurePath) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
 def local_file(path: Path, name: str | None = None, is_named: bool = True) -> File:
     return File(name or str(path), lambda: open(path, "rb"), path.stat().st_size, is_named)
 
@@ -168,6 +169,8 @@ def fetched(address: str) -> list[File]:
             target = cache_folder() / "texts" / version_of(system, found)
             with locked(target.with_suffix(".lock")):  # another process may be fetching it
                 if not target.is_file():
+                    for left in target.parent.glob(f"{target.name}.*.tmp"):
+                        left.unlink()  # of a command that was killed; it may be large
                     shown = {"desc": f"fetching {found}", "unit_scale": True}
                     with new_file(target) as temporary:
                         bar = TqdmCallback(tqdm_kwargs=shown)

@@ -8,7 +8,6 @@ PosixPath('runs/mine/report.html')
 """
 
 import json
-import os
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -246,10 +245,8 @@ def page(named: list[History], earlier_ones: list[Run]) -> str:
 def write_page(named: list[History], path: Path) -> Path:
     """Write the report atomically, because somebody may have the old one open."""
     text = page(named, earlier(named[0].run) if len(named) == 1 else [])
-    own = path.with_name(f"{path.name}.{os.getpid()}")  # a training and `report` may both write it
-    with new_file(own) as temporary:  # file names need not be UTF-8
+    with new_file(path) as temporary:  # file names need not be UTF-8
         temporary.write_text(text, encoding="utf-8", errors="replace")
-    own.replace(path)
     return path
 
 

@@ -1,0 +1,54 @@
+"""The end of a program whose threads are in the middle of something."""
+
+import subprocess
+import sys
+
+from conftest import ROOT, TINY
+
+
+def ended(*lines: str) -> subprocess.CompletedProcess[str]:
+    """A program that has just ended; it knows the folder of a tiny translator."""
+    first = f"import sys; sys.path.append({str(ROOT)!r}); folder = {str(TINY / 'translator')!r}"
+    program = "\n".join((first, *lines))
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+
+def test_the_end_of_the_program_waits_for_a_line_that_is_translated() -> None:
+    """A step of ONNX Runtime that goes on while Python ends would abort the process."""
+    program = ended(
+        "import asyncio, atexit; from threading import Event, Thread",
+        "from gptcore.page.translate import *; from gptcore.translation import onnx",
+        "step, begun, done = onnx.OnnxTranslatorSession.step, Event(), []",
+        "def noted(self, *words):",
+        "    begun.set()",
+        "    logits = step(self, *words)",
+        "    done.append(len(logits))",
+        "    return logits",
+        "onnx.OnnxTranslatorSession.step = noted",
+        "model = onnx.load_translator(folder, threads=1)",
+        "translate(model, 'hello there', 16)",
+        "line = [*done]",
+        "async def serve():",
+        "    async for _ in translated(model, 'hello there\\n' * 9, 16): pass",
+        "    await asyncio.Event().wait()",  # for other requests
+        "begun.clear(), done.clear()",
+        "atexit.register(lambda: print(done == line))",
+        "Thread(target=asyncio.run, args=[serve()], daemon=True).start()",
+        "begun.wait()",
+    )
+    assert (program.returncode, program.stdout, program.stderr) == (0, "True\n", "")
+
+
+def test_the_end_of_the_program_waits_for_what_its_window_loads() -> None:
+    program = ended(
+        "import atexit; from pathlib import Path; from threading import main_thread",
+        "from gptcore.translation.onnx import load_translator",
+        "from gptcore.window.door import Door",
+        "def load():",
+        "    main_thread().join()",
+        "    load_translator(folder, threads=1)",
+        "    print('loaded')",
+        "atexit.register(print, 'the end')",
+        "Door(load, print, 'a', Path())",
+    )
+    assert (program.returncode, program.stdout, program.stderr) == (0, "loaded\nthe end\n", "")
