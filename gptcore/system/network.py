@@ -99,8 +99,22 @@ def allow_connections() -> None:
 
 
 def reachable(host: str) -> str:
-    """Return the name, for a URL, by which others reach a server that listens on `host`."""
-    return socket.gethostname() if host in ("", "0.0.0.0", "::") else in_url(host)
+    """Return the address, for a URL, at which others reach a server that listens on `host`.
+
+    Of all addresses it is the one from which this machine sends to others: a phone cannot look up
+    the name of a machine at home.
+    """
+    if host not in ("", "0.0.0.0", "::"):
+        return in_url(host)
+    family, other = socket.AF_INET, "192.0.2.1"  # an example's address (RFC 5737)
+    if host == "::":
+        family, other = socket.AF_INET6, "2001:db8::1"  # RFC 3849
+    with socket.socket(family, socket.SOCK_DGRAM) as route:
+        try:
+            route.connect((other, 9))  # which sends nothing
+            return in_url(route.getsockname()[0])
+        except OSError:  # this machine is offline
+            return socket.gethostname()
 
 
 def is_loopback(host: str) -> bool:

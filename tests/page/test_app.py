@@ -28,7 +28,7 @@ from gptcore.gradio.endpoints import chat_endpoint, completion_endpoint
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
 from gptcore.page.translate import translate_lines
-from gptcore.system.network import has_ipv6, in_url, listen
+from gptcore.system.network import has_ipv6, in_url, listen, reachable
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import Translation, translate
 
@@ -233,13 +233,19 @@ def test_the_page_listens_on_an_ipv6_address(model_folder: Path, host: str) -> N
     page = subprocess.Popen([str(word) for word in command], cwd=ROOT, stdout=subprocess.PIPE)
     try:
         address = next(line for line in page.stdout if line.startswith(b"http")).decode().split()[0]
-        name = "[::1]" if host == "::1" else socket.gethostname()
-        assert address.startswith(f"http://{name}:{port}")
+        assert address.startswith(f"http://{reachable(host)}:{port}")
         assert ("?token=" in address) == (host == "::")  # others could reach it
         assert wait_for_answer(f"http://[::1]:{port}/health") == 200
     finally:
         page.terminate()
         page.communicate()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", *["::"] * has_ipv6()])
+def test_a_server_on_all_addresses_is_reached_at_the_one_that_is_told(host: str) -> None:
+    with listen(host, 0) as server:
+        address = reachable(host).strip("[]"), server.getsockname()[1]
+        socket.create_connection(address).close()
 
 
 def wait_for_answer(url: str) -> int:

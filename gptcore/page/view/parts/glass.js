@@ -6,6 +6,7 @@ import { say } from "../words.js";
 
 const percent = (logprob) => {
   const share = 100 * Math.exp(logprob);
+  if (share < 0.01) return "< 0.01 %";
   return share >= 99.95 ? "100 %" : `${share >= 10 ? share.toFixed(0) : share.toPrecision(2)} %`;
 };
 
