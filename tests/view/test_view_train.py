@@ -55,7 +55,7 @@ def give(page: Page, *files: tuple[str, bytes]) -> None:
 
 
 def status(page: Page):
-    return page.locator(".train [role=status]")
+    return page.locator(".train p[role=status]")
 
 
 def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path) -> None:
@@ -259,6 +259,25 @@ def test_a_curve_is_drawn_from_two_points_and_named_if_it_is_there(
     expect(page.locator(".train svg.loss")).to_have_count(n_charts)
     expect(page.locator(".train figcaption i")).to_have_count(n_charts)  # nothing is held out yet
     expect(page.get_by_role("link", name="Report")).to_be_hidden()
+
+
+def test_a_training_that_is_kept_unfinished_is_not_lost_from_sight(page: Page) -> None:
+    def answer(route: Route) -> None:
+        run = {"path": "runs/book", "step": 2, "steps": 9, "left_s": 9, "bits_per_byte": None}
+        run |= {"loss": [], "held_out": [], "samples": None, "findings": []}
+        run |= {"is_measuring": False, "is_chat": True, "is_saved": True, "is_complete": False}
+        route.fulfill(json=route.fetch().json() | {"run": run})
+
+    page.route("**/train/state", answer)
+    enter(page, "Train")
+    expect(status(page)).to_contain_text("stopped and saved")
+    press(page, "Keep it, and begin another")
+    command = "python -m training --out runs/book --resume"
+    expect(page.locator(".train .notice")).to_contain_text(
+        f"runs/book is kept. In a terminal it goes on: {command}"
+    )
+    page.route("**/train/state", lambda route: route.abort())
+    expect(status(page)).to_have_text("")  # nothing is known of a server that is gone
 
 
 def drop(page: Page, path: Path) -> None:

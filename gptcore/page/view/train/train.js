@@ -136,6 +136,7 @@ export class Train {
     };
     do {
       this.isLost = !(await this.ask(hear));
+      if (this.isLost) this.status.textContent = "";
       await new Promise((resolve) => setTimeout(resolve, EVERY_MS));
     } while (!this.element.hidden && this.element.isConnected);
   }
@@ -216,9 +217,11 @@ export class Train {
   }
 
   // What was said of the last files is not said of the next ones.
-  clear(keeps) {
+  async clear(keeps) {
+    const { run } = this.state;
     Object.assign(this, { isFilled: false, typed: {}, chosen: undefined });
-    return this.act("clear", { keeps });
+    const isUnfinished = keeps && run?.is_saved && !run.is_complete;
+    if ((await this.act("clear", { keeps })) && isUnfinished) this.notice.tell(say("train.kept", run), { isError: false });
   }
 
   // ---- What is shown

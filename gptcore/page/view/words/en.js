@@ -282,6 +282,7 @@ export default {
   "train.chat": "Chat with it",
   "train.write": "Write with it",
   "train.again": "Keep it, and begin another",
+  "train.kept": "{path} is kept. In a terminal it goes on: python -m training --out {path} --resume",
   "train.drop": "Throw away",
   "train.drop.sure": "Delete {path} and the page's copies of the texts, for ever? Your own files stay, and so does a model that was made of it.",
   "train.report": "Report",

@@ -281,6 +281,7 @@ export default {
   "train.chat": "和它聊天",
   "train.write": "用它续写",
   "train.again": "保留它，再训练一个",
+  "train.kept": "{path} 已保留。在终端中可以继续：python -m training --out {path} --resume",
   "train.drop": "丢弃",
   "train.drop.sure": "永久删除 {path} 和本页保存的文本副本？您自己的文件和已导出的模型会保留。",
   "train.report": "报告",
