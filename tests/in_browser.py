@@ -6,9 +6,10 @@ from contextlib import contextmanager
 
 import pytest
 from api_server import ENDLESS, slow_steps
+from conftest import SECONDS
 from playwright.sync_api import Browser, Locator, Page, expect
 
-expect.set_options(timeout=15_000)
+expect.set_options(timeout=1000 * SECONDS)
 
 # Without them each page costs twice the time: Chromium draws two pages for suggestions below the
 # address bar that nobody sees, and starts a process for a page that is not opened.
@@ -34,7 +35,7 @@ def new_tab(browser: Browser, url: str, width: int = 1280, dark: bool = False, *
         viewport={"width": width, "height": 860}, color_scheme=scheme, **more
     )
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(1000 * SECONDS)
     page.errors = []
     page.on("pageerror", lambda error: page.errors.append(str(error)))
     page.on("console", lambda line: line.type == "error" and page.errors.append(line.text))
