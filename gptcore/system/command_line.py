@@ -138,6 +138,9 @@ def guard(run: Callable[[], int], requirements: str, kept: Callable[[], str] = s
     except OSError as error:  # a full disk, a missing permission
         return say(f"error: {' '.join(str(error).split())}{kept()}", REFUSED)
     except KeyboardInterrupt:
+        # After one within exec(), as when a dataclass is imported, `python -m` ends by SIGINT,
+        # whatever its exit code is: Python keeps it in mind until the next exec().
+        exec("")
         return say(f"\nstopped{kept()}", INTERRUPTED)
 
 

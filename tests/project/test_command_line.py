@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, started
+from conftest import ROOT, SECONDS, started
 
 import export.__main__
 import gptcore.__main__
@@ -218,8 +218,20 @@ def test_a_signal_ends_a_command_like_ctrl_c_unless_it_is_ignored(
             process.send_signal(number)
             time.sleep(0.2)
         process.send_signal(number)
-        assert process.wait(30) == (0 if is_ignored else INTERRUPTED)
+        assert process.wait(SECONDS) == (0 if is_ignored else INTERRUPTED)
     assert (tmp_path / "cleaned").exists()
+
+
+def test_ctrl_c_within_a_text_that_is_executed_has_the_same_exit_code(tmp_path: Path) -> None:
+    """As in a dataclass that is imported: the page would tell an error of what it stopped."""
+    (tmp_path / "stopped.py").write_text(
+        "import sys; from gptcore.system.command_line import guard\n"
+        "sys.exit(guard(lambda: exec('raise KeyboardInterrupt'), ''))"
+    )
+    command = [sys.executable, "-m", "stopped"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
+    assert (done.returncode, done.stderr) == (INTERRUPTED, b"\nstopped\n")
 
 
 @pytest.mark.parametrize("command", [["training", "datasets"], ["training.dialogues"]])
