@@ -124,9 +124,9 @@ def set_number(page: Page, label: str, value: str) -> None:
 
 
 def write_slowly(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let replies have 200 tokens and take two seconds: others may end before a tab is open."""
+    """Let replies have 400 tokens and take four seconds: others may end before a tab is open."""
     slow_steps(monkeypatch)
-    set_number(page, "Max tokens", "200")
+    set_number(page, "Max tokens", "400")
     if not page.locator("#schema").is_visible():
         page.get_by_text("More settings").click()
     page.locator("#schema").fill(json.dumps(ENDLESS))

@@ -332,7 +332,7 @@ def test_who_asks_for_many_replies_leaves_slots_to_the_others(
     nano: OnnxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = slow_steps(monkeypatch)
-    many = {"messages": HELLO, "n": 9, "max_tokens": 300, "temperature": 3, "stream": True}
+    many = {"messages": HELLO, "n": 9, "max_tokens": 450, "temperature": 3, "stream": True}
     with served(nano, Access(behind_proxy=True)) as url:
 
         def post(address: str, **body: object) -> requests.Response:
