@@ -207,7 +207,7 @@ def test_where_no_terminal_is_to_type_a_key_at_it_is_said(monkeypatch: pytest.Mo
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         start_new_session=True,
     )
     assert told.returncode == 2 and "Traceback" not in told.stderr
