@@ -34,8 +34,8 @@ def new_tab(browser: Browser, url: str, width: int = 1280, dark: bool = False, *
     context = browser.new_context(
         viewport={"width": width, "height": 860}, color_scheme=scheme, **more
     )
+    context.set_default_timeout(1000 * SECONDS)
     page = context.new_page()
-    page.set_default_timeout(1000 * SECONDS)
     page.errors = []
     page.on("pageerror", lambda error: page.errors.append(str(error)))
     page.on("console", lambda line: line.type == "error" and page.errors.append(line.text))
