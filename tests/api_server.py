@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import requests
-from conftest import until
+from conftest import SECONDS, until
 
 from gptcore.api.access import Access
 from gptcore.api.protocol import Config, Server
@@ -23,7 +23,6 @@ from gptcore.model import OnnxModel
 from gptcore.models import Models
 
 HELLO = [{"role": "user", "content": "Hello! Who are you?"}]
-SECONDS = 20
 # The schema of a reply that does not end by itself.
 ENDLESS = {"type": "array", "items": {"type": "boolean"}, "minItems": 10**6}
 

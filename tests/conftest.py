@@ -34,6 +34,8 @@ NANO = ROOT / "models" / "nano"
 # a translator of 60 pairs; run/config.json and translator/gptcore.json have the settings.
 TINY = ROOT / "tests" / "fixtures" / "tiny"
 SCREENSHOTS = ROOT / "screenshots"  # for people to look at
+# The longest wait of a test. What takes a second may take half a minute on cores that others use.
+SECONDS = 60
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,7 +61,7 @@ def pytest_collection() -> Generator[None, object, object]:
     return result
 
 
-def until(is_so: Callable[[], object], seconds: float = 20) -> None:
+def until(is_so: Callable[[], object], seconds: float = SECONDS) -> None:
     """Wait for what must come, and fail where it does not come."""
     deadline = time.monotonic() + seconds
     while not is_so():  # once more would ask for what changes when it is asked for

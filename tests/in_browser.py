@@ -6,9 +6,10 @@ from contextlib import contextmanager
 
 import pytest
 from api_server import ENDLESS, slow_steps
+from conftest import SECONDS
 from playwright.sync_api import Browser, Locator, Page, expect
 
-expect.set_options(timeout=15_000)
+expect.set_options(timeout=1000 * SECONDS)
 
 # Without them each page costs twice the time: Chromium draws two pages for suggestions below the
 # address bar that nobody sees, and starts a process for a page that is not opened.
@@ -33,8 +34,8 @@ def new_tab(browser: Browser, url: str, width: int = 1280, dark: bool = False, *
     context = browser.new_context(
         viewport={"width": width, "height": 860}, color_scheme=scheme, **more
     )
+    context.set_default_timeout(1000 * SECONDS)
     page = context.new_page()
-    page.set_default_timeout(15_000)
     page.errors = []
     page.on("pageerror", lambda error: page.errors.append(str(error)))
     page.on("console", lambda line: line.type == "error" and page.errors.append(line.text))
@@ -123,9 +124,9 @@ def set_number(page: Page, label: str, value: str) -> None:
 
 
 def write_slowly(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let replies have 200 tokens and take two seconds: others may end before a tab is open."""
+    """Let replies have 400 tokens and take four seconds: others may end before a tab is open."""
     slow_steps(monkeypatch)
-    set_number(page, "Max tokens", "200")
+    set_number(page, "Max tokens", "400")
     if not page.locator("#schema").is_visible():
         page.get_by_text("More settings").click()
     page.locator("#schema").fill(json.dumps(ENDLESS))

@@ -7,10 +7,10 @@ mixed up, or cut at the wrong place, gives another reply.
 import time
 import zlib
 from collections.abc import Sequence
-from threading import Event
+from threading import Event, Semaphore
 
 import numpy as np
-from conftest import until
+from conftest import SECONDS, until
 
 from gptcore.config import ModelConfig
 from gptcore.engine.generate import Piece, Reply, Request, generate
@@ -23,7 +23,6 @@ BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a 
 V, BLOCK = BYTES.vocab_size, 96
 CONFIG = ModelConfig(vocab_size=V, block_size=BLOCK)
 WARM = Sampling(temperature=1.0, top_k=0)
-SECONDS = 20  # longest wait of a test
 
 
 def logits_after(ids: list[int]) -> np.ndarray:
@@ -40,8 +39,8 @@ class Made:
         self.n_slots, self.seconds = n_slots, seconds
         self.held = [[] for _ in range(n_slots)]
         self.calls: list[tuple[str, int]] = []  # ("read" or "step", number of ids)
-        self.held_at = 0  # number of the call, from 1, that waits until `released` is set
-        self.released = Event()
+        self.held_at = 0  # number of the call, from 1, that waits until `released` lets it go
+        self.released = Semaphore(0)
         self.failing: set[int] = set()  # ids at which the graph raises an error
         self.broken: set[int] = set()  # ids after which no logit is finite
 
@@ -60,7 +59,7 @@ class Made:
     def called(self, kind: str, n: int) -> None:
         self.calls.append((kind, n))
         if len(self.calls) == self.held_at:
-            assert self.released.wait(SECONDS)
+            assert self.released.acquire(timeout=SECONDS)
         time.sleep(self.seconds)
 
     def wait_until_held(self) -> None:

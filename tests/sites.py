@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
+from conftest import SECONDS
 from in_browser import new_tab, set_number
 from playwright.sync_api import Browser, Page, expect
 from served import Quiet
@@ -32,7 +33,7 @@ def holding(arrives: Event) -> type[Quiet]:
     class Holding(Quiet):
         def do_GET(self) -> None:
             if self.path.endswith("model.onnx"):
-                assert arrives.wait(60)
+                assert arrives.wait(10 * SECONDS)
             super().do_GET()
 
     return Holding

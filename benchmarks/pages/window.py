@@ -90,7 +90,8 @@ class Program:
             return found[0][0] if found and found[0] else ""
 
         address = f"http://127.0.0.1:{wait_for(port)}"
-        (context,) = browser.connect_over_cdp(address).contexts
+        (context,) = browser.connect_over_cdp(address, timeout=1000 * SECONDS).contexts
+        context.set_default_timeout(1000 * SECONDS)
         page = context.pages[0] if context.pages else context.wait_for_event("page")
         expect(page.locator(".composer .box")).to_be_visible(timeout=1000 * SECONDS)
         return page

@@ -211,7 +211,7 @@ def zero(data: bytes, rng: random.Random, page: int = 4096) -> bytes:
 
 def fill_disk(folder: Path) -> None:
     """Train until the disk is full, free space, and resume; the disk is a mount of its own."""
-    disk, steps = folder / "disk", 40
+    disk, steps = folder / "disk", 100  # as many as it takes until the disk is full
     disk.mkdir()
     shutil.copytree(folder / "shards", folder / "kept")  # on the large disk
     words = " ".join(f"'{w}'" for w in command(disk / "run", steps))
@@ -219,7 +219,9 @@ def fill_disk(folder: Path) -> None:
     script = f"""
         mount -t tmpfs -o size={DISK} none '{disk}' && cd '{ROOT}'
         {words} --set=steps={steps} > '{folder}/first' 2>&1 & pid=$!
-        until ls '{disk}'/run/checkpoints/step-3/manifest.json 2> /dev/null; do sleep 0.01; done
+        until ls '{disk}'/run/checkpoints/step-3/manifest.json 2> /dev/null || ! kill -0 $pid; do
+            sleep 0.01
+        done
         head -c 99m /dev/zero > '{disk}/filler' 2> /dev/null
         wait $pid; echo "exit code $?" >> '{folder}/first'
         '{sys.executable}' -m training doctor '{disk}/run' > '{folder}/doctor' 2>&1

@@ -10,6 +10,7 @@ code. It may define KEPT: text for the error line that says what an aborted comm
 Where that depends on how far the command came, it defines `kept(options)`, which returns the text.
 """
 
+import _thread
 import argparse
 import gc
 import io
@@ -142,6 +143,9 @@ def guard(run: Callable[[], int], requirements: str, kept: Callable[[], str] = s
     except OSError as error:  # a full disk, a missing permission
         return say(f"error: {' '.join(str(error).split())}{kept()}", REFUSED)
     except KeyboardInterrupt:
+        # After one within exec(), as when a dataclass is imported, `python -m` ends by SIGINT,
+        # whatever its exit code is: Python keeps it in mind until the next exec().
+        exec("")
         return say(f"\nstopped{kept()}", INTERRUPTED)
 
 
@@ -164,15 +168,36 @@ def ended_like_ctrl_c() -> Iterator[None]:
     names = ("SIGTERM", "SIGHUP", "SIGBREAK")
     is_main = threading.current_thread() is threading.main_thread()
     before = {n: signal.signal(n, interrupt) for n in (heeded(*names) if is_main else [])}
+    hook = sys.unraisablehook
+    sys.unraisablehook = partial(interrupt_again, hook)
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         put_back(before, interrupt)
 
 
 def interrupt(number: int, frame: FrameType | None) -> NoReturn:
     leave_terminal(number)
     raise KeyboardInterrupt
+
+
+def interrupt_again(
+    otherwise: Callable[["sys.UnraisableHookArgs"], object], dropped: "sys.UnraisableHookArgs"
+) -> None:
+    """Raise an interrupt again, in a moment, that came in a callback, where Python drops it.
+
+    Each import has such a callback: of 600 interrupts while PyTorch is imported, one was lost.
+    """
+    if not issubclass(dropped.exc_type, KeyboardInterrupt):
+        otherwise(dropped)
+        return
+    # On Windows os.kill() would end the process at once.
+    send = _thread.interrupt_main if sys.platform == "win32" else partial(os.kill, os.getpid())
+    for number in heeded("SIGINT", "SIGTERM")[:1]:
+        later = threading.Timer(0.01, send, [number])  # here it would be dropped, too
+        later.daemon = True
+        later.start()
 
 
 def heeded(*names: str) -> list[int]:

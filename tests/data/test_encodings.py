@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tiktoken.load
 import tiktoken.registry
+from conftest import SECONDS
 from served import Quiet, served
 
 from gptcore.checks import UserError
@@ -140,7 +141,7 @@ def test_a_network_that_never_answers_is_given_up(
             named_encoding("cl100k_base")
         (waiting,) = set(threading.enumerate()) - threads
         assert waiting.daemon
-    waiting.join(10)  # tiktoken holds a lock until the connection breaks
+    waiting.join(SECONDS)  # tiktoken holds a lock until the connection breaks
     assert not waiting.is_alive()
 
 

@@ -6,12 +6,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+from conftest import SECONDS, until
 from served import Quiet, served
 
 import training.machine.download
@@ -62,7 +62,7 @@ class Server:
                 end = start + CHUNK + 50 if fault in ("breaks", "waits") else None
                 self.wfile.write(body[start:end])
                 if fault == "waits":
-                    server.go_on.wait(30)
+                    server.go_on.wait(2 * SECONDS)
                 self.close_connection = True
 
         self.handler = Handler
@@ -144,11 +144,10 @@ def test_ctrl_c_keeps_the_part(server: Server, path: Path) -> None:
         "download(sys.argv[1], Path(sys.argv[2]))"
     )
     process = subprocess.Popen([sys.executable, "-c", program, server.url, str(path)], stderr=PIPE)
-    part, end = beside(path, ".part"), time.monotonic() + 30
-    while not (part.exists() and part.stat().st_size == CHUNK) and time.monotonic() < end:
-        time.sleep(0.01)
+    part = beside(path, ".part")
+    until(lambda: part.exists() and part.stat().st_size == CHUNK)
     process.send_signal(signal.SIGINT)
-    assert b"KeyboardInterrupt" in process.communicate(timeout=30)[1]
+    assert b"KeyboardInterrupt" in process.communicate(timeout=SECONDS)[1]
     server.go_on.set()
     assert part.read_bytes() == BODY[:CHUNK]
     download(server.url, path, SHA256)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from threading import Event
 
 import pytest
-from conftest import until
+from conftest import SECONDS, until
 from trained import open_graph
 
 from gptcore.bundle import default_model
@@ -207,9 +207,9 @@ def test_a_stop_in_the_middle_of_a_reply_keeps_its_text_and_its_cache(slow: Coun
     seen = threading.Semaphore(0)
     thread.start()
     for _ in range(5):
-        assert seen.acquire(timeout=30)
+        assert seen.acquire(timeout=SECONDS)
     stop.set()
-    thread.join(timeout=1)
+    thread.join(SECONDS)
     assert not thread.is_alive() and slow.engine.n_running == 0
     assert pieces[-1].finish == "stopped" and 5 <= pieces[-1].n_new < 100
     text = "".join(piece.text for piece in pieces)
@@ -228,14 +228,14 @@ def steps_seen(steps: Iterator[Piece], seen: threading.Semaphore) -> Iterator[Pi
         yield piece
 
 
-def test_a_stop_in_the_middle_of_a_long_prompt_ends_it_within_a_second(slow: Counting) -> None:
+def test_a_stop_in_the_middle_of_a_long_prompt_ends_it(slow: Counting) -> None:
     stop, messages, pieces = Event(), [user("Hello, how are you? " * 200)], []
     steps = chat(slow, messages, GREEDY, max_tokens=3, stop=stop)
     thread = threading.Thread(target=lambda: pieces.extend(steps))
     thread.start()
     until(lambda: slow.engine.slots.n_read)
     stop.set()
-    thread.join(timeout=1)
+    thread.join(SECONDS)
     assert not thread.is_alive()
     assert [(piece.text, piece.n_new, piece.finish) for piece in pieces] == [("", 0, "stopped")]
     assert pieces[0].n_prompt > 1200 and slow.engine.n_running == 0

@@ -10,7 +10,7 @@ from threading import Event
 
 import numpy as np
 import pytest
-from conftest import ROOT, until
+from conftest import ROOT
 from made_engine import (
     BLOCK,
     BYTES,
@@ -56,9 +56,12 @@ def test_in_a_crowd_each_reply_is_what_it_is_alone(n_slots: int, seed: int) -> N
 
 
 def test_replies_are_written_together() -> None:
-    engine, cache = new_engine(8, seconds=0.005)
+    engine, cache = new_engine(8)
+    cache.held_at = 1
     seeded = Sampling(temperature=1.0, top_k=0, seed=1)  # another seed may end one at once
-    for reader in ask(engine, *(Request(prompt(i, 5), seeded, 50) for i in range(8))):
+    readers = ask(engine, *(Request(prompt(i, 5), seeded, 50) for i in range(8)))
+    cache.released.release()  # all have asked
+    for reader in readers:
         reader.ids()
     assert max(n for kind, n in cache.calls if kind == "step") == 8
 
@@ -69,7 +72,7 @@ def test_no_reply_waits_for_more_than_a_part_of_a_prompt() -> None:
     (first,) = ask(engine, Request(prompt(0, 3), Sampling(temperature=0), 80))
     cache.wait_until_held()
     others = ask(engine, *(Request(prompt(i, 90), WARM, 2) for i in range(1, 5)))
-    cache.released.set()
+    cache.released.release()
     assert len(first.ids()) > 30  # its reply is the longest by far
     assert [len(other.ids()) for other in others] == [2] * 4
     read = [0]
@@ -118,7 +121,7 @@ def test_who_has_fewer_slots_comes_first_and_nobody_has_all() -> None:
         request = Request(prompt(i, 4), Sampling(temperature=0), 5)
         engine.submit(request, readers[i].stop, deliver, asker)
         cache.wait_until_held()  # the first is read, and keeps its slot
-    cache.released.set()
+    cache.released.release()
     assert [len(reader.ids()) for reader in readers] == [5] * 8
     assert order[:3] == ["many", "few", "one"]
     assert max(held) == 2
@@ -160,7 +163,7 @@ def test_replies_to_one_prompt_read_it_once(n_known: int) -> None:
     (blocking,) = ask(engine, Request([1], WARM, 1))
     cache.wait_until_held()
     readers = ask(engine, *requests)  # which get their slots within one step
-    cache.released.set()
+    cache.released.release()
     assert [reader.ids() for reader in (blocking, *readers)][1:] == [*map(alone, requests)]
     n_read = engine.slots.n_read - before
     assert n_read == 1 + 60 - n_known + 3 * 2, "of the others the last two tokens"
@@ -195,11 +198,10 @@ def test_a_stop_ends_one_reply_and_keeps_its_text(state: str) -> None:
     cache.wait_until_held()
     if state == "writing":  # on busy cores the first would write alone for a while
         cache.held_at = 6
-        cache.released.set()
-        cache.released.clear()
+        cache.released.release()
         cache.wait_until_held()
     second.stop.set()
-    cache.released.set()
+    cache.released.release()
     told = second.ids()
     assert told == whole[: len(told)] and len(told) < 8
     assert (state == "writing") == bool(told)
@@ -217,7 +219,7 @@ def test_closing_the_iterator_ends_the_work() -> None:
     next(pieces)
     cache.wait_until_held()
     pieces.close()
-    cache.released.set()
+    cache.released.release()
     wait_until_idle(engine)
     assert len(cache.calls) <= 7
 
@@ -239,7 +241,7 @@ def test_a_flag_given_by_the_asker_is_left_to_the_asker() -> None:
     next(pieces)
     cache.wait_until_held()
     stop.set()
-    cache.released.set()
+    cache.released.release()
     assert [*pieces][-1].finish == "stopped"
 
 
@@ -270,9 +272,11 @@ def test_an_error_of_the_graph_reaches_everybody_and_the_next_request_is_answere
 
 
 def test_who_waits_when_the_graph_fails_is_told_so_and_not_answered_later() -> None:
-    engine, cache = new_engine(1, seconds=0.01)
+    engine, cache = new_engine(1)
+    cache.held_at = 3
     first, second = ask(engine, *[Request([1, 2], Sampling(temperature=0), 60)] * 2)
     cache.failing = {*range(V)}
+    cache.released.release()
     assert first.done.wait(SECONDS) and second.done.wait(SECONDS)
     cache.failing = set()
     wait_until_idle(engine)
@@ -440,10 +444,11 @@ def test_a_crowd_is_refused_but_those_who_went_away_are_none_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(scheduler, "MAX_WAITING", 3)
-    engine, _ = new_engine(1, seconds=0.01)
+    engine, cache = new_engine(1)
+    cache.held_at = 3
     request = Request([1, 2], Sampling(temperature=0), 60)
     (first,) = ask(engine, request)
-    until(lambda: first.pieces)
+    cache.wait_until_held()
     waiting = ask(engine, request, request, request)
     with pytest.raises(Busy, match="3 requests wait already: try again"):
         ask(engine, request)
@@ -451,6 +456,7 @@ def test_a_crowd_is_refused_but_those_who_went_away_are_none_of_it(
     (last,) = ask(engine, request)
     for reader in (first, waiting[0], waiting[2], last):
         reader.stop.set()
+    cache.released.release()
     wait_until_idle(engine)
     assert last.finish == "stopped"
 

@@ -298,7 +298,7 @@ def test_a_text_that_is_cut_keeps_its_opening_if_it_has_one(model: OnnxModel) ->
 
 
 def test_a_pasted_library_is_continued_without_encoding_it_all(base_model: OnnxModel) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     pieces = list(complete(base_model, "a" * 50_000_000, GREEDY, max_tokens=2))
     assert pieces[-1].n_prompt == base_model.config.block_size
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2

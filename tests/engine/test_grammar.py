@@ -3,8 +3,8 @@
 import json
 import subprocess
 import sys
-import time
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -162,17 +162,18 @@ def test_a_schema_that_is_not_supported_is_refused_by_its_part(schema: Any, said
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_the_part_at_fault_is_looked_for_only_so_long() -> None:
+def test_the_part_at_fault_is_looked_for_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = {"properties": {f"p{i}": {"type": "integer"} for i in range(900)}}
     tried: list[Any] = []
 
     def is_wrong(part: Any) -> bool:
         tried.append(part)
-        time.sleep(0.01)
         return False
 
-    assert where(schema, is_wrong, time.monotonic() + 0.1) == ("", schema)
-    assert 1 <= len(tried) <= 10
+    clock = SimpleNamespace(monotonic=lambda: 0.01 * len(tried))
+    monkeypatch.setattr("gptcore.engine.schemas.supported.time", clock)
+    assert where(schema, is_wrong, 0.095) == ("", schema)
+    assert len(tried) == 10
 
 
 # Schemas of a few lines that would cost llguidance seconds, gigabytes or the process.
@@ -234,7 +235,7 @@ print(len(refused), len(within))
 
 def test_a_hostile_schema_is_refused_or_costs_little_and_never_ends_the_process() -> None:
     program = [sys.executable, "-c", HOSTILE]
-    told = subprocess.run(program, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    told = subprocess.run(program, capture_output=True, text=True, timeout=300, cwd=ROOT)
     assert told.returncode == 0, told.stderr[-1000:]
     *lines, counts = told.stdout.splitlines()
     verdicts = Counter(line.rpartition(" ")[2] for line in lines)

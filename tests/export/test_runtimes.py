@@ -177,16 +177,16 @@ def test_without_our_own_session_nothing_is_compared(
 
 
 @pytest.mark.parametrize(
-    ("program", "reason"),
+    ("program", "patience_s", "reason"),
     [
-        ("import time; time.sleep(600)", "it ended with -9: "),
-        ("print('{}', flush=True)", "it ended with 0: "),
+        ("import time; time.sleep(600)", 1.0, "it ended with -9: "),
+        ("print('{}', flush=True)", 60.0, "it ended with 0: "),
     ],
 )
 def test_a_runtime_that_hangs_or_ends_between_two_questions_is_missing(
-    program: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: str, patience_s: float, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environments, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(environments, "PATIENCE_S", patience_s)
     with pytest.raises(PeerError, match=reason):
         running = Running([sys.executable, "-c", program], tmp_path)
         try:

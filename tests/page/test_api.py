@@ -320,7 +320,7 @@ def test_the_offsets_of_tokens_count_characters_also_after_several_tokens_of_one
 def test_a_reply_that_the_time_ends_is_not_called_complete(
     slow_model: OnnxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gptcore.engine.streams.REPLY_SECONDS", 0.2)
+    monkeypatch.setattr("gptcore.engine.streams.REPLY_SECONDS", 1.0)
     wanted = {"messages": HELLO, "max_tokens": 1900, "temperature": 0}
     with served(slow_model, Access()) as address:
         url = f"{address}/v1/chat/completions"

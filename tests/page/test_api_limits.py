@@ -332,7 +332,7 @@ def test_who_asks_for_many_replies_leaves_slots_to_the_others(
     nano: OnnxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = slow_steps(monkeypatch)
-    many = {"messages": HELLO, "n": 9, "max_tokens": 300, "temperature": 3, "stream": True}
+    many = {"messages": HELLO, "n": 9, "max_tokens": 450, "temperature": 3, "stream": True}
     with served(nano, Access(behind_proxy=True)) as url:
 
         def post(address: str, **body: object) -> requests.Response:
@@ -431,10 +431,12 @@ def test_a_base_model_completes_and_does_not_chat(nano: OnnxModel) -> None:
     facts = replace(nano.bundle.facts, chat=False)
     base = OnnxModel(replace(nano.bundle, facts=facts), nano.inference, 1, nano.variant)
     with served(base, Access()) as url:
-        answer = requests.post(f"{url}/v1/chat/completions", json={"messages": HELLO}, timeout=9)
+        answer = requests.post(
+            f"{url}/v1/chat/completions", json={"messages": HELLO}, timeout=SECONDS
+        )
         assert "was not trained on conversations" in error_of(answer, 400)
         body = {"prompt": "Once", "max_tokens": 3}
-        assert requests.post(f"{url}/v1/completions", json=body, timeout=9).ok
+        assert requests.post(f"{url}/v1/completions", json=body, timeout=SECONDS).ok
 
 
 def test_a_key_that_programs_send_in_two_ways_is_refused_at_the_start(

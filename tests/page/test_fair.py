@@ -7,12 +7,10 @@ from http.client import HTTPConnection
 
 import pytest
 from api_server import with_slots
-from conftest import until
+from conftest import SECONDS, until
 
 from gptcore.api.access import REPLIES, Access
 from gptcore.model import OnnxModel
-
-SECONDS = 20.0
 
 
 @pytest.fixture

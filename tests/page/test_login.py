@@ -11,7 +11,7 @@ from http.client import HTTPConnection, HTTPResponse
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import NANO, ROOT, Refused
+from conftest import NANO, ROOT, SECONDS, Refused
 from gradio_client import Client
 
 from benchmarks.crowds.servers import free_port, wait_until_ready
@@ -59,7 +59,7 @@ def locked(model: OnnxModel) -> Iterator[str]:
 
 
 def get(url: str, path: str, **headers: str) -> HTTPResponse:
-    connection = HTTPConnection(url.removeprefix("http://").strip("/"), timeout=20)
+    connection = HTTPConnection(url.removeprefix("http://").strip("/"), timeout=SECONDS)
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     answer.text = "" if "heartbeat" in path and answer.status == 200 else answer.read().decode()
@@ -111,7 +111,7 @@ def test_two_pages_of_one_host_do_not_log_each_other_out(linked: str, model: Onn
 def allowed(url: str, path: str, origin: str) -> str | None:
     """Which site's page a browser is told may post, when it asks before it does, without a key."""
     asked = {"Origin": origin, "Host": "chat.example", "Access-Control-Request-Method": "POST"}
-    connection = HTTPConnection(url.removeprefix("http://").strip("/"), timeout=20)
+    connection = HTTPConnection(url.removeprefix("http://").strip("/"), timeout=SECONDS)
     connection.request("OPTIONS", path, headers=asked)
     with connection.getresponse() as answer:
         return answer.headers["Access-Control-Allow-Origin"]
@@ -207,7 +207,7 @@ def test_where_no_terminal_is_to_type_a_key_at_it_is_said(monkeypatch: pytest.Mo
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         start_new_session=True,
     )
     assert told.returncode == 2 and "Traceback" not in told.stderr

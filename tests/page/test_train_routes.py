@@ -14,11 +14,12 @@ from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import ROOT, TINY, started, until
+from conftest import ROOT, SECONDS, TINY, started, until
 
 import gptcore.page.train.workbench as workbench
 from gptcore.bundle import read_facts
@@ -26,6 +27,7 @@ from gptcore.checks import UserError
 from gptcore.gradio.launch import trains
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
+from gptcore.page.train import progress
 from gptcore.page.train.child import Child, output_of
 from gptcore.page.train.progress import progress_of
 from gptcore.page.train.settings import checked
@@ -65,7 +67,7 @@ def host_and_port(url: str) -> tuple[str, int]:
 def ask(
     served: tuple, method: str, path: str, body: Any = None, **headers: str
 ) -> tuple[int, dict[str, Any]]:
-    with closing(HTTPConnection(*served[1:], timeout=30)) as connection:
+    with closing(HTTPConnection(*served[1:], timeout=SECONDS)) as connection:
         sent = json.dumps(body) if isinstance(body, dict) else body
         connection.request(method, path, sent, headers)
         answer = connection.getresponse()
@@ -73,7 +75,7 @@ def ask(
 
 
 def when_idle(bench: Workbench) -> dict[str, Any]:
-    until(lambda: not bench.doing, 60)
+    until(lambda: not bench.doing, 5 * SECONDS)  # for PyTorch and a plan
     return bench.state()
 
 
@@ -218,7 +220,7 @@ def test_what_happens_while_a_text_arrives_is_asked_again_at_its_end(
     monkeypatch.setattr(workbench, "MOST_BYTES", 10)
     bench = served[0]
     give(bench, "b.txt", "1")
-    with closing(HTTPConnection(*served[1:], timeout=30)) as connection:
+    with closing(HTTPConnection(*served[1:], timeout=SECONDS)) as connection:
         connection.putrequest("PUT", "/train/texts/a.txt")
         connection.putheader("Content-Length", "6")
         connection.endheaders(b"123")
@@ -252,7 +254,8 @@ def test_a_look_gives_way_to_what_a_person_does(served: tuple) -> None:
 def test_two_uploads_of_one_name_do_not_mix(served: tuple) -> None:
     with ExitStack() as stack:
         connections = [
-            stack.enter_context(closing(HTTPConnection(*served[1:], timeout=30))) for _ in range(2)
+            stack.enter_context(closing(HTTPConnection(*served[1:], timeout=SECONDS)))
+            for _ in range(2)
         ]
         for half in (0, 1):
             for sign, connection in zip("ab", connections):
@@ -270,7 +273,7 @@ def test_two_uploads_of_one_name_do_not_mix(served: tuple) -> None:
 
 
 def test_a_text_that_does_not_arrive_whole_leaves_nothing(served: tuple) -> None:
-    connection = HTTPConnection(*served[1:], timeout=30)
+    connection = HTTPConnection(*served[1:], timeout=SECONDS)
     connection.putrequest("PUT", "/train/texts/half.txt")
     connection.putheader("Content-Length", "1000")
     connection.endheaders(b"half")
@@ -689,8 +692,11 @@ def test_what_the_report_says_is_read_from_its_file(tmp_path: Path) -> None:
     assert {name: found[name] for name in said} == said
 
 
-def test_the_time_left_goes_on_between_two_logged_steps_and_is_not_guessed(tmp_path: Path) -> None:
-    run = tmp_path / "run"
+def test_the_time_left_goes_on_between_two_logged_steps_and_is_not_guessed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, now = tmp_path / "run", time.time()
+    monkeypatch.setattr(progress, "time", SimpleNamespace(time=lambda: now))
     (run / "checkpoints").mkdir(parents=True)
     text = {"chat": True, "n_tokens": 1000, "n_bytes": 2000}
     config = {"train": {"steps": 100, "eval_every": 30}, "data": text, "clock": None}
@@ -698,7 +704,7 @@ def test_the_time_left_goes_on_between_two_logged_steps_and_is_not_guessed(tmp_p
     def found(clock: dict | None, *rows: dict, ago_s: float = 0) -> dict[str, Any]:
         (run / "config.json").write_text(json.dumps(config | {"clock": clock}))
         (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
-        os.utime(run / "metrics.jsonl", (time.time() - ago_s,) * 2)
+        os.utime(run / "metrics.jsonl", (now - ago_s,) * 2)
         return progress_of(run)
 
     compiled, later = ({"step": n, "loss": 2, "seconds": s} for n, s in ((10, 50.0), (20, 60.0)))

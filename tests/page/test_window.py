@@ -1,6 +1,7 @@
 """The window's own server, what it keeps between its starts, and what people are told."""
 
 import json
+import os
 import re
 import sys
 import webbrowser
@@ -12,7 +13,7 @@ from threading import Event, Thread
 import pytest
 import requests
 from api_server import ENDLESS, running, slow_steps, wait_until_idle
-from conftest import Refused
+from conftest import SECONDS, Refused
 
 import gptcore.window.home
 from export.folder.replace import write_list
@@ -27,7 +28,7 @@ from gptcore.translation.onnx import OnnxTranslator
 from gptcore.window.application import LOG, add_to_menu, check_files, open_log
 from gptcore.window.browser import CHOSEN, find_browser
 from gptcore.window.door import Door
-from gptcore.window.home import PORTS, AlreadyOpen, Home
+from gptcore.window.home import AlreadyOpen, Home
 from gptcore.window.open import open_window
 from gptcore.window.server import window_app
 from gptcore.window.webview import sound_size
@@ -48,22 +49,33 @@ def address(model: OnnxModel) -> Iterator[str]:
         yield found
 
 
+@pytest.fixture(autouse=True)
+def ports(monkeypatch: pytest.MonkeyPatch) -> range:
+    """Those of this process: Gradio's pages in another one's tests begin at the same as windows."""
+    first = 20_000 + 100 * (os.getpid() % 100)
+    own = range(first, first + 100)
+    monkeypatch.setattr(gptcore.window.home, "PORTS", own)
+    return own
+
+
 def events(response: requests.Response) -> list[dict]:
     lines = response.iter_lines(decode_unicode=True)
     return [json.loads(line.removeprefix("data:")) for line in lines if line.startswith("data:")]
 
 
 def ask(address: str, name: str, *values: object) -> list[dict]:
-    return events(requests.post(f"{address}/ask/{name}", json=[*values], stream=True, timeout=60))
+    return events(
+        requests.post(f"{address}/ask/{name}", json=[*values], stream=True, timeout=SECONDS)
+    )
 
 
 def ask_gradio(url: str, name: str, *values: object) -> list[dict]:
     """The same by Gradio's queue, whose later outputs are differences that replace the value."""
-    number = requests.get(f"{url}view/facts.json", timeout=60).json()["events"][name]
+    number = requests.get(f"{url}view/facts.json", timeout=SECONDS).json()["events"][name]
     session = {"session_hash": "window"}
     body = {"data": [*values], "fn_index": number} | session
-    requests.post(f"{url}gradio_api/queue/join", json=body, timeout=60).raise_for_status()
-    answer = requests.get(f"{url}gradio_api/queue/data", session, stream=True, timeout=60)
+    requests.post(f"{url}gradio_api/queue/join", json=body, timeout=SECONDS).raise_for_status()
+    answer = requests.get(f"{url}gradio_api/queue/data", session, stream=True, timeout=SECONDS)
     found = []
     for message in events(answer):
         if message["msg"] == "process_generating":
@@ -96,7 +108,7 @@ def test_inspect_and_translate_answer_as_events(
     with running(window_app(Models(model), tiny_translator)) as address:
         (seen,) = ask(address, "inspect", "Hello there", 0, None, False)
         told = ask(address, "translation", "hello\n\nhello", 1)
-        facts = requests.get(f"{address}/view/facts.json", timeout=20).json()
+        facts = requests.get(f"{address}/view/facts.json", timeout=SECONDS).json()
     assert seen["arrays"]["attention"]["data"]
     told_special = {text: is_special for _, text, is_special in seen["tokens"]}
     assert told_special["<|user|>"] and not told_special[" there"]
@@ -115,7 +127,7 @@ def test_the_computation_ends_with_the_connection(
 ) -> None:
     values = [HELLO, {"max_tokens": 400, "schema": json.dumps(ENDLESS)}, [], None]
     steps = slow_steps(monkeypatch)
-    with requests.post(f"{address}/ask/reply", json=values, stream=True, timeout=20) as answer:
+    with requests.post(f"{address}/ask/reply", json=values, stream=True, timeout=SECONDS) as answer:
         lines = filter(None, answer.iter_lines())
         assert next(lines) and next(lines)  # the prompt, and the first tokens
     wait_until_idle(model)
@@ -140,7 +152,7 @@ def test_the_computation_ends_with_the_connection(
 def test_what_the_window_does_not_ask_is_refused(
     address: str, path: str, content: object, headers: dict, status: int, words: str
 ) -> None:
-    answer = requests.post(f"{address}/{path}", json=content, headers=headers, timeout=20)
+    answer = requests.post(f"{address}/{path}", json=content, headers=headers, timeout=SECONDS)
     assert answer.status_code == status and words in answer.json()["detail"]
 
 
@@ -148,32 +160,32 @@ def test_a_browser_that_opens_slowly_holds_up_nothing(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, opened = Event(), Event()
-    monkeypatch.setattr(webbrowser, "open", lambda url: asked.set() or opened.wait(20))
+    monkeypatch.setattr(webbrowser, "open", lambda url: asked.set() or opened.wait(SECONDS))
     link = Thread(target=requests.post, args=(f"{address}/open",), kwargs={"json": "http://a.org"})
     link.start()
     try:
-        assert asked.wait(20)
-        assert requests.get(address, timeout=10).ok and link.is_alive()
+        assert asked.wait(SECONDS)
+        assert requests.get(address, timeout=SECONDS).ok and link.is_alive()
     finally:
         opened.set()
         link.join()
 
 
 def test_the_page_may_load_nothing_from_elsewhere_and_the_api_is_beside_it(address: str) -> None:
-    page = requests.get(address, timeout=20)
+    page = requests.get(address, timeout=SECONDS)
     assert "default-src 'self'" in page.headers["Content-Security-Policy"]
     for path in re.findall(r'(?:href|src)="([^"]+)"', page.text):
-        assert requests.get(f"{address}/{path}", timeout=20).ok, path
+        assert requests.get(f"{address}/{path}", timeout=SECONDS).ok, path
     asked = {"messages": HELLO, "max_tokens": 3}
-    assert requests.post(f"{address}/v1/chat/completions", json=asked, timeout=20).ok
+    assert requests.post(f"{address}/v1/chat/completions", json=asked, timeout=SECONDS).ok
 
 
 # ---------------------------------------------------------------- between the starts
 
 
-def test_the_port_of_the_first_start_is_that_of_later_ones(tmp_path: Path) -> None:
+def test_the_port_of_the_first_start_is_that_of_later_ones(tmp_path: Path, ports: range) -> None:
     with listening(Home(tmp_path)) as port, listening(Home(tmp_path / "other")) as other:
-        assert port in PORTS and other > port
+        assert port in ports and other > port
     with listening(Home(tmp_path)) as again:
         assert again == port
 
@@ -243,16 +255,18 @@ def test_a_second_start_brings_the_window_forward_also_while_it_loads(tmp_path: 
     home, shown, loads = Home(tmp_path), [], Event()
     with listening(home) as port:
         pass
-    app = Door(lambda: loads.wait(20), lambda: shown.append(1), "nano", tmp_path)  # type: ignore
+    app = Door(lambda: loads.wait(SECONDS), lambda: shown.append(1), "nano", tmp_path)  # type: ignore
     with running(app, port) as address:
         told = rf"open already: http://localhost:{port} \(nano\)"
         with pytest.raises(AlreadyOpen, match=told):
             home.listen()
         assert shown
-        answer = requests.post(f"{address}/show", json="/another/folder", timeout=20)
+        answer = requests.post(f"{address}/show", json="/another/folder", timeout=SECONDS)
         assert answer.status_code == 409 and "of another program" in answer.json()["detail"]
         headers = {"Origin": "http://elsewhere.org"}
-        answer = requests.post(f"{address}/show", json=str(tmp_path), headers=headers, timeout=20)
+        answer = requests.post(
+            f"{address}/show", json=str(tmp_path), headers=headers, timeout=SECONDS
+        )
         assert answer.status_code == 403 and len(shown) == 1
     loads.set()
 
@@ -387,7 +401,7 @@ def test_a_window_that_is_closed_while_it_loads_ends_in_silence(
     monkeypatch.setenv(CHOSEN, f"'{sys.executable}' {tmp_path / 'gone.py'}")
     loads = Event()
     home = Home(tmp_path / "home")
-    assert open_window(lambda: loads.wait(20), home, "a") == 0  # type: ignore
+    assert open_window(lambda: loads.wait(SECONDS), home, "a") == 0  # type: ignore
     loads.set()
     out, error = capfd.readouterr()
     assert out.count("\n") == 1 and error == ""

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, started
+from conftest import ROOT, SECONDS, started
 
 import export.__main__
 import gptcore.__main__
@@ -218,8 +218,39 @@ def test_a_signal_ends_a_command_like_ctrl_c_unless_it_is_ignored(
             process.send_signal(number)
             time.sleep(0.2)
         process.send_signal(number)
-        assert process.wait(30) == (0 if is_ignored else INTERRUPTED)
+        assert process.wait(SECONDS) == (0 if is_ignored else INTERRUPTED)
     assert (tmp_path / "cleaned").exists()
+
+
+def test_an_interrupt_that_python_drops_is_raised_again(tmp_path: Path) -> None:
+    """As in a callback, of which each import has one: Stop on the page would do nothing."""
+    script = (
+        "import signal, sys, time, weakref; from gptcore.system.command_line import guard\n"
+        "def run():\n"
+        "    lock = set()\n"
+        "    kept = weakref.ref(lock, lambda _: signal.raise_signal(signal.SIGTERM))\n"
+        "    del lock\n"
+        "    time.sleep(600)\n"
+        "sys.exit(guard(run, ''))"
+    )
+    with started(script, tmp_path) as process:
+        try:
+            _, told = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
+    assert (process.returncode, told) == (INTERRUPTED, b"\nstopped\n")
+
+
+def test_ctrl_c_within_a_text_that_is_executed_has_the_same_exit_code(tmp_path: Path) -> None:
+    """As in a dataclass that is imported: the page would tell an error of what it stopped."""
+    (tmp_path / "stopped.py").write_text(
+        "import sys; from gptcore.system.command_line import guard\n"
+        "sys.exit(guard(lambda: exec('raise KeyboardInterrupt'), ''))"
+    )
+    command = [sys.executable, "-m", "stopped"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
+    assert (done.returncode, done.stderr) == (INTERRUPTED, b"\nstopped\n")
 
 
 @pytest.mark.parametrize("command", [["training", "datasets"], ["training.dialogues"]])

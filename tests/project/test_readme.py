@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from conftest import SECONDS
 from gradio_client import Client
 from test_docs import ROOT, commands
 
@@ -55,7 +56,7 @@ def page(command: str, folder: Path) -> Iterator[Client]:
         yield Client(f"http://127.0.0.1:{port}", verbose=False)
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(SECONDS)
 
 
 def test_the_commands_are_those_that_this_test_can_run() -> None:

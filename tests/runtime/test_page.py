@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -59,9 +60,12 @@ def ask(port: str) -> str:
 
 def wake_ups(process: int) -> int:
     """How often the threads of a process have waited for something."""
-    tasks = Path(f"/proc/{process}/task").glob("*/status")
-    found = (re.search(r"voluntary_ctxt_switches:\s+(\d+)", task.read_text()) for task in tasks)
-    return sum(int(each[1]) for each in found if each)
+    n = 0
+    for task in Path(f"/proc/{process}/task").glob("*/status"):
+        with suppress(OSError):  # it has ended
+            found = re.search(r"voluntary_ctxt_switches:\s+(\d+)", task.read_text())
+            n += int(found[1]) if found else 0
+    return n
 
 
 def test_the_default_model_is_sound_and_found_wherever_gptcore_is() -> None:

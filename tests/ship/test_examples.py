@@ -258,6 +258,6 @@ def test_a_slurm_array_makes_the_same_shards(parts: dict[str, Path]) -> None:
     for number in (1, 2):  # as Slurm starts the tasks of --array=1-2
         task = {"SLURM_ARRAY_TASK_ID": str(number), "SLURM_ARRAY_TASK_COUNT": "2", "PATH": path}
         command = [str(EXAMPLES / "shards_slurm.sh"), *map(str, words)]
-        subprocess.run(command, cwd=ROOT, env={**os.environ, **task}, check=True, timeout=120)
+        subprocess.run(command, cwd=ROOT, env={**os.environ, **task}, check=True, timeout=300)
     join_parts(parts["made"])
     assert (parts["made"] / MANIFEST).read_bytes() == (parts["one"] / MANIFEST).read_bytes()

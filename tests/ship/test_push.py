@@ -142,7 +142,7 @@ def test_the_command_uploads_every_byte_of_a_model_folder(hub: Hub) -> None:
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == f"uploaded {NANO} to {hub.url}/me/nano"

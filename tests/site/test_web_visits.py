@@ -29,6 +29,9 @@ from gptcore.model import OnnxModel
 
 pytestmark = pytest.mark.peers
 
+# The service worker is there, which it is once it has them.
+SMALL_FILES_ARE_KEPT = "() => navigator.serviceWorker.ready.then(() => null)"
+
 
 def test_what_cannot_be_answered_is_refused_in_words(site: Path, open_page: Open) -> None:
     page = open_page(site)
@@ -57,7 +60,7 @@ def test_the_size_is_told_and_a_second_visit_needs_no_network(
     expect(page.locator(".notice")).to_contain_text(re.compile(r"1\d\.\d MB are downloaded once"))
     set_greedy(page, 8)
     reply = talk(page, "Hello!")[-1]
-    page.wait_for_timeout(500)  # the service worker keeps the small files
+    page.evaluate(SMALL_FILES_ARE_KEPT)
     page.server.shutdown()
     page.server.server_close()
     page.reload()
@@ -74,7 +77,7 @@ def test_a_new_version_shows_at_the_next_visit(site: Path, open_page: Open, tmp_
         os.utime(path, (0, 0))  # of old files, a browser asks for no new ones for days
     page = open_page(copy)
     download(page)
-    page.wait_for_timeout(500)
+    page.evaluate(SMALL_FILES_ARE_KEPT)
     with (copy / "site.js").open("a", encoding="utf-8") as script:
         script.write("document.body.dataset.version = 2;")
     facts = json.loads((copy / "site.json").read_text(encoding="utf-8"))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from conftest import SECONDS
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import WebKitGTK, WebKitGTKOptions
 from selenium.webdriver.common.by import By
@@ -20,7 +21,7 @@ from gptcore.model import OnnxModel
 
 pytestmark = pytest.mark.peers
 
-BOX, REPLY = ".composer .box", ".message.assistant .body"
+BOX, REPLY, STOP = ".composer .box", ".message.assistant .body", ".send.halt"
 SET = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('change'))"
 TEXT = "My name is Ada. What is your name?"
 
@@ -41,7 +42,7 @@ def webkit() -> Iterator[WebKitGTK]:
 def check_chat(browser: WebKitGTK, url: str, model: OnnxModel) -> None:
     """A greedy reply is our own engine's, also after a reload."""
     # a page that draws itself anew may replace an element between its finding and its reading
-    wait = WebDriverWait(browser, 30, ignored_exceptions=[StaleElementReferenceException])
+    wait = WebDriverWait(browser, SECONDS, ignored_exceptions=[StaleElementReferenceException])
 
     def find(selector: str):
         return wait.until(lambda _: browser.find_element(By.CSS_SELECTOR, selector))
@@ -55,6 +56,9 @@ def check_chat(browser: WebKitGTK, url: str, model: OnnxModel) -> None:
     expected = shown(our_reply(model, [user(TEXT)], 24))
     for _ in range(2):
         wait.until(lambda _: shown(find(REPLY).text) == expected)
+        wait.until_not(
+            lambda _: find(STOP).is_displayed()
+        )  # its end, and not its text alone, is kept
         browser.refresh()
 
 

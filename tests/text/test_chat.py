@@ -195,10 +195,10 @@ def test_of_a_history_of_any_length_the_end_alone_is_looked_at(
 @pytest.mark.parametrize("role", ["user", "system"])
 def test_a_huge_message_is_refused_without_encoding_it(tokenizer: Tokenizer, role: str) -> None:
     messages = [message(role, "a b " * 10_000_000), message("user", "Hi")]
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(UserError, match=rf"{role} message is too long: it has 40,000,000 char"):
         fit(messages[:1] if role == "user" else messages, tokenizer, 200)
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize("position", [0, 1, 2, 3])

@@ -137,9 +137,9 @@ def test_byte_lengths_are_those_of_the_tokens(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize("unit", [" ", "a", "\n", "1", "'", " a", "🙂", "\u3000"])
 def test_a_million_times_the_same_is_encoded_in_good_time(tokenizer: Tokenizer, unit: str) -> None:
     text = unit * 1_000_000
-    start = time.monotonic()
+    start = time.process_time()
     ids = tokenizer.encode(text)
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 10
     assert len(ids) * tokenizer.max_token_bytes >= 1_000_000
     assert text.startswith(tokenizer.decode(ids[:999]).rstrip("\ufffd"))
 

@@ -45,7 +45,7 @@ def torchrun(*words: str, processes: int = 2) -> str:
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -127,7 +127,7 @@ def step(state, *others, step=pilot.step):
     return step(state, *others)
 
 pilot.step = step
-with join(60) as world:
+with join(300) as world:
     devices.multiplies_bfloat16_fast = lambda: world.rank == 1  # each would find something else
     dtype = devices.pick_dtype("auto", torch.device("cpu"), world)
     given.room = lambda device, held: 1e12 * world.rank

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from conftest import SECONDS
 
 from gptcore.checks import UserError
 from training.machine.prefetch import Prefetch
@@ -17,10 +18,10 @@ def test_the_next_one_is_begun_before_it_is_asked_for_and_made_once() -> None:
         return 10 * step
 
     batches = Prefetch(make)
-    assert batches(3) == 30 and begun[4].wait(5)
-    assert batches(4) == 40 and begun[5].wait(5)
+    assert batches(3) == 30 and begun[4].wait(SECONDS)
+    assert batches(4) == 40 and begun[5].wait(SECONDS)
     assert batches(7) == 70  # another than the next is made then
-    assert begun[8].wait(5)
+    assert begun[8].wait(SECONDS)
     assert sorted(step for step, _ in made)[:4] == [3, 4, 5, 7]
     assert all(is_daemon for _, is_daemon in made), "the program's end waits for nobody"
 

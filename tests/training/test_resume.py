@@ -334,13 +334,13 @@ def test_a_damaged_summary_is_written_again(
     assert run.summary()["val_loss"] == both[0].summary()["val_loss"]
 
 
-LONG = {"dropout": 0.1, "steps": 60}
+LONG = {"dropout": 0.1, "steps": 120}
 
 
-def started(out: Path, chats: Path) -> subprocess.Popen:
+def started(out: Path, chats: Path, **changed: int) -> subprocess.Popen:
     """A real training process that has logged some steps."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "training", *quick_words(chats, out, **LONG)],
+        [sys.executable, "-m", "training", *quick_words(chats, out, **LONG | changed)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -366,14 +366,14 @@ def test_nothing_is_lost_where_the_reader_of_the_output_ends(
 ) -> None:
     """As `head` when it has enough, `tee` with Ctrl-C, and a closed terminal; shells send SIGHUP
     twice."""
-    process = started(tmp_path / "run", chats)
+    process = started(tmp_path / "run", chats, steps=1000)
     for stream in (process.stdout, process.stderr):
         stream.close()
     for number in sent:
         process.send_signal(number)
     assert process.wait(120) == code
     newest, _ = newest_checkpoint(tmp_path / "run" / "checkpoints")
-    assert 3 <= newest.facts["step"] < 60
+    assert 3 <= newest.facts["step"] < 1000
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
@@ -386,7 +386,7 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(
     out, err = process.communicate(timeout=120)
     assert process.returncode == INTERRUPTED and "Traceback" not in err, err
     step = newest_checkpoint(tmp_path / "stopped" / "checkpoints")[0].facts["step"]
-    assert 3 <= step < 60
+    assert 3 <= step < 120
     advice = (
         f"saved step {step}\nto continue: python -m training --out {tmp_path / 'stopped'} --resume"
     )

@@ -82,17 +82,16 @@ def test_a_page_of_another_origin_can_neither_read_nor_show_this_one(
 
 
 def test_a_blind_upload_of_another_origin_is_refused(hostile: Page, url: str) -> None:
-    answers: list[int] = []
-    hostile.on("response", lambda answer: answers.append(answer.status))
-    hostile.evaluate(
-        """url => {
-        const form = new FormData();
-        form.append("files", new Blob([new Uint8Array(100000)]), "x.bin");
-        return fetch(url + "gradio_api/upload", {method: "POST", mode: "no-cors", body: form});
-    }""",
-        url,
-    )
-    assert answers == [403]
+    with hostile.expect_response(f"{url}gradio_api/upload") as answer:
+        hostile.evaluate(
+            """url => {
+            const form = new FormData();
+            form.append("files", new Blob([new Uint8Array(100000)]), "x.bin");
+            return fetch(url + "gradio_api/upload", {method: "POST", mode: "no-cors", body: form});
+        }""",
+            url,
+        )
+    assert answer.value.status == 403
 
 
 def test_a_name_of_another_site_that_leads_here_reads_nothing(misled: Browser, url: str) -> None:

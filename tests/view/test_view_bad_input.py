@@ -17,7 +17,10 @@ from gptcore.model import OnnxModel
 pytestmark = pytest.mark.slow
 
 SHOW = """async ([texts, isWhole]) => {
-    const { showMarkdown } = await import(new URL("view/chat/markdown.js", document.baseURI));
+    const load = (path) => import(new URL(`view/${path}`, document.baseURI));
+    const { showMarkdown } = await load("chat/markdown.js");
+    // which the first code and the first formula would wait for
+    await Promise.all(["highlight", "katex"].map((name) => load(`vendor/${name}.min.js`)));
     const boxes = texts.map((text) => {
         const box = document.createElement("div");
         box.className = "body made";

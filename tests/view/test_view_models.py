@@ -62,6 +62,8 @@ def talk_to_both(page: Page) -> None:
     expect(page.locator(".versus .message")).to_have_count(2)
     wait_for_the_end(page)
     expect(page.locator(".side").nth(1).locator(".body")).not_to_be_empty()
+    # The first one is taken once both are kept, and they are drawn anew.
+    expect(page.locator(".side").first.locator("[aria-pressed=true]")).to_be_visible()
     wait_for_the_end(page)
 
 

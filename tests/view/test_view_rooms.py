@@ -2,13 +2,14 @@
 
 import math
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
-from conftest import SCREENSHOTS, TINY, Visit
+from conftest import SCREENSHOTS, SECONDS, TINY, Visit
 from in_browser import box, edit, enter, say, set_number, talk
 from playwright.sync_api import Locator, Page, expect
 
@@ -16,8 +17,9 @@ from export.folder.write import add_inspect
 from gptcore.bundle import read_facts, write_facts
 from gptcore.inspection import Inspector, ids_of_messages, ids_of_text, inspect_ids
 from gptcore.model import OnnxModel, load_model
+from gptcore.page.translate import translate_lines
 from gptcore.translation.onnx import OnnxTranslator
-from gptcore.translation.search import translate
+from gptcore.translation.search import Translation, translate
 
 LINES = ["跑猫红二。", "睡觉老鼠灰七。"]
 EXAMPLE = "My name is Ada. What is my name?"
@@ -194,18 +196,22 @@ def test_stop_keeps_what_is_translated_and_the_next_text_can_be_sent(
 def test_a_closed_tab_ends_a_long_translation(
     page: Page, translator: OnnxTranslator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = []
-    session = translator.session
+    begun, ended, session = [], Event(), translator.session
     monkeypatch.setattr(translator, "session", lambda: (begun.append(1), session())[1])
+
+    def lines(*values: Any) -> Iterator[Translation]:
+        try:
+            yield from translate_lines(*values)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr("gptcore.page.translate.translate_lines", lines)
     enter(page, "Translate")
     page.get_by_label("Beams").fill("16")
     translate_it(page, "红蓝绿白黑灰红蓝绿白黑灰\n" * 100)
     expect(page.locator(".room:visible [role=status]").first).to_contain_text("sentence")
     page.context.close()
-    time.sleep(1.0)  # for the line that is being translated
-    n = len(begun)
-    time.sleep(1.0)
-    assert len(begun) == n < 100
+    assert ended.wait(SECONDS) and 1 <= len(begun) < 100
 
 
 def test_inspect_shows_what_the_model_computes(page: Page, seen_model: OnnxModel) -> None:

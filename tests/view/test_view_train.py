@@ -77,9 +77,9 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     press(page, "Train")
     expect(status(page)).to_contain_text("left", timeout=LONG_MS)
     expect(page.locator(".train svg.loss polyline.learned")).to_be_visible(timeout=LONG_MS)
+    press(page, "Stop")  # before its quarter of a minute is over
     page.screenshot(path=SCREENSHOTS / "train-curve.png")
     expect(page.locator(".train svg.loss")).to_contain_text("bits per byte, logarithmic")
-    press(page, "Stop")
     expect(status(page)).to_contain_text("stopped and saved", timeout=LONG_MS)
 
     page.reload()  # all is as it was, and in the same room
