@@ -111,7 +111,7 @@ def train(
             is_to_measure = resume and is_due(state.step, run.train.eval_every, run.train)
             if is_to_measure and state.step not in run.evaluations():
                 with waiting("measuring"):
-                    measure(task, state, records, interrupts)
+                    measure(run, task, state, records, interrupts)
             run = take_steps(run, task, state, records, interrupts)
     except Paused:
         print(f"saved step {state.step}")
@@ -173,7 +173,7 @@ def take_steps(run: Run, task: Task, state: State, records: Records, interrupts:
                     raise Paused
                 if measuring:
                     bar.set_description("measuring")  # which may take as long as many steps
-                    measure(task, state, records, interrupts)
+                    measure(run, task, state, records, interrupts)
                     bar.set_description()
             saving = measuring = False
             state.seconds = watch.seconds
@@ -244,7 +244,7 @@ def tell_bad_step(
     )
 
 
-def measure(task: Task, state: State, records: Records, interrupts: Interrupts) -> None:
+def measure(run: Run, task: Task, state: State, records: Records, interrupts: Interrupts) -> None:
     """Evaluate the model and write samples.
 
     The step is saved already, so an interrupt raises Paused at once; but several processes go on
@@ -255,7 +255,8 @@ def measure(task: Task, state: State, records: Records, interrupts: Interrupts) 
             measured = task.evaluate(state.model)
             samples = task.samples(state.model)
         records.evaluation(state.step, measured, samples)
-    figures = ", ".join(f"{NAMES.get(name, name)} {v:.4f}" for name, v in measured.items())
+    telling = run.data.telling(measured)
+    figures = ", ".join(f"{NAMES.get(name, name)} {v:.4f}" for name, v in telling.items())
     tqdm.write(f"step {state.step}: {figures}\n  {samples[0][0]!r} -> {samples[0][1]!r}")
 
 

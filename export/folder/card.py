@@ -12,7 +12,7 @@ from typing import NamedTuple
 from export.folder.transformers_js import DTYPES
 from gptcore.bundle import INDEX, VARIANTS, WEIGHTS
 from gptcore.config import Seq2SeqConfig
-from gptcore.facts import EarlierStage, ModelFacts, Training, Variant
+from gptcore.facts import EarlierStage, ModelFacts, Training
 from gptcore.families import CLASSES, family
 from gptcore.system.wording import counted, duration
 from training.data.sources import DIALOGUES
@@ -93,7 +93,7 @@ those as `past_key_values.*.encoder.*`, with `input_ids`, `attention_mask`, `pos
 `encoder_attention_mask` and its own `past_key_values.*.decoder.*`, and returns `logits` and
 `present.*.decoder.*`. A source ends with `<|end|>`; a target begins with `<|endoftext|>`."""
 FORMATS = """\
-| file | format | transformers.js dtype | size | bits per byte | token as in fp32 | KL, nats |
+| file | format | transformers.js dtype | size | bits per byte{text} | token as in fp32 | KL, nats |
 |---|---|---|--:|--:|--:|--:|
 """
 DATA = """\
@@ -143,8 +143,9 @@ the suite, and lines nearly like its lines of seven words and more, were left ou
 training."""
 FURTHER = """ The rows below
 `all` are of other suites, which nobody may train on."""
+BITS = "bits_per_byte"
 LABELS = {
-    "bits_per_byte": ("bits per byte, held-out text", ".4f"),
+    BITS: ("bits per byte, held-out text", ".4f"),
     "val_loss": ("loss, nats per token", ".4f"),
     "bleu": ("BLEU (sacreBLEU), greedy", ".2f"),
     "chrf": ("chrF (sacreBLEU), greedy", ".2f"),
@@ -168,7 +169,7 @@ def write_card(path: Path, facts: ModelFacts, hub: Hub) -> None:
         base_model=base_model(facts),
         rows="\n".join(f"| {name} | {value} |" for name, value in rows),
         origin=origin(facts),
-        variants=variants_table(facts.variants),
+        variants=variants_table(facts),
         data=data_table(facts),
         licence=licence_section(facts) if hub.license == UNNAMED and not hub.terms else "",
         evaluation=evaluation_table(facts),
@@ -227,16 +228,17 @@ def took(training: Training | EarlierStage) -> str:
     )
 
 
-def variants_table(variants: dict[str, Variant]) -> str:
+def variants_table(facts: ModelFacts) -> str:
     """Return a table of the files in smaller number formats, or nothing if there are none."""
-    if not variants:
+    if not facts.variants:
         return ""
+    of_training = facts.measured and BITS not in facts.measured  # see variants.compared_rows
     lines = [
         f"| `{fact.file}` | {name} | {DTYPES[name]} | {fact.bytes / 1e6:.1f} MB "
         f"| {fact.bits_per_byte:.4f} | {fact.agreement:.2%} | {fact.divergence:.2g} |"
-        for name, fact in variants.items()
+        for name, fact in facts.variants.items()
     ]
-    return FORMATS + "\n".join(lines) + "\n\n"
+    return FORMATS.format(text=", training text" if of_training else "") + "\n".join(lines) + "\n\n"
 
 
 def data_table(facts: ModelFacts) -> str:

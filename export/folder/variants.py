@@ -1,11 +1,11 @@
 """Writes a model's smaller files, compares their quality with fp32, and deletes bad ones.
 
-    >>> rows = held_out(Run.load("runs/mine"), 12_600_000)               # doctest: +SKIP
+    >>> rows = compared_rows(Run.load("runs/mine"), 12_600_000)               # doctest: +SKIP
     >>> add_variants(folder, ["int8"], rows, tokenizer, force=False)     # doctest: +SKIP
     {'fp32': {'file': 'onnx/model.onnx', ...}, 'int8': {...}}
 
-Each file is measured on the held-out split, of a large model on a part of it, with one forward
-pass per row.
+Each file is measured on the held-out split, or on the training text if few tokens are held out; of
+a large model on a part of it, with one forward pass per row.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,7 +50,7 @@ Row = tuple[np.ndarray, np.ndarray]  # ids (T,) and targets (T,); an IGNORED tar
 
 @dataclass
 class Measured:
-    """Sums over the predictions on the held-out text."""
+    """Sums over the predictions on the text."""
 
     total: Total = field(default_factory=Total)
     n_agree: int = 0  # predictions whose likeliest token equals fp32's
@@ -86,12 +86,12 @@ def calibration_rows(run: Run) -> list[np.ndarray]:
     return [rows.batch([i], True)[0].numpy()[0] for i in sorted(set(at.tolist()))]
 
 
-def held_out(run: Run, n_parameters: int) -> Iterable[Row]:
-    """Return the held-out rows of a run on texts: as many as a file reads within FLOPS.
+def compared_rows(run: Run, n_parameters: int) -> Iterable[Row]:
+    """Return the rows of a run's text to measure files on: as many as one reads within FLOPS.
 
     Raises UserError if its shards are gone.
     """
-    rows = split_rows(run, "val")
+    rows = split_rows(run, "train" if run.data.few_held_out else "val")
     chosen = rows.sample(int(FLOPS / (2 * n_parameters)))
     return [tuple(part.numpy()[0] for part in rows.batch([i], True)) for i in chosen]
 
@@ -102,7 +102,7 @@ def split_rows(run: Run, split: str) -> Rows:
         shards = open_shards(run.data.shards, run.path / CACHE)
     except UserError as error:
         raise UserError(
-            f"smaller files are measured on the run's held-out text: {error}; "
+            f"smaller files are measured on the run's text: {error}; "
             f"train on that text again, or leave out --quantize"
         ) from None
     return Rows(shards, split, row_tokens(run.model))
@@ -173,7 +173,7 @@ def measure(
     """
     rows = [(ids, targets) for ids, targets in rows if (targets != IGNORED).any()]
     if not rows:
-        raise UserError("the held-out text is empty: there is nothing to measure variants on")
+        raise UserError("the text is empty: there is nothing to measure variants on")
     first = next(iter(files.values()))
     in_turn = len(files) > 1 and max(map(graph_bytes, files.values())) >= TIMED_BYTES
     result = {name: Measured() for name in files}

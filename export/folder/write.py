@@ -19,7 +19,7 @@ from export.folder.copy import copy_files
 from export.folder.replace import check_model_folder
 from export.folder.serving import write_serving_graphs
 from export.folder.transformers_js import tell_transformers_js
-from export.folder.variants import Row, add_variants, calibration_rows, held_out
+from export.folder.variants import Row, add_variants, calibration_rows, compared_rows
 from export.formats.graph import MOST_BYTES
 from export.formats.hugging_face import (
     chat_template_of,
@@ -141,7 +141,7 @@ class Smaller(NamedTuple):
 
 
 def smaller_of(run: Run, parameters: int) -> Smaller:
-    return Smaller(held_out(run, parameters), run.tokenizer, calibration_rows(run))
+    return Smaller(compared_rows(run, parameters), run.tokenizer, calibration_rows(run))
 
 
 def write_verified(
@@ -267,9 +267,9 @@ def write_translation_model(
 
 
 def measured(run: Run, step: int) -> dict[str, Any]:
-    """Return loss and bits per byte of the last evaluation up to this step, if there was one."""
+    """Return what the last evaluation up to this step says of the model, if there was one."""
     evaluations = [m for m in run.metrics() if "bits_per_byte" in m and m["step"] <= step]
-    return evaluations[-1] if evaluations else {}
+    return run.data.telling(evaluations[-1]) if evaluations else {}
 
 
 @waiting("writing and comparing the graphs")

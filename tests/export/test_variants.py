@@ -21,17 +21,17 @@ import gptcore.model
 import gptcore.system.cores as cores
 from export.__main__ import main
 from export.folder import variants
-from export.folder.card import Hub
+from export.folder.card import Hub, write_card
 from export.folder.variants import (
     FLOPS,
     Measured,
     add_variants,
     calibration_rows,
-    held_out,
+    compared_rows,
     measure,
     text_rows,
 )
-from export.folder.write import Target, write_verified
+from export.folder.write import Target, measured, write_verified
 from export.formats.to_onnx import write_decoder
 from export.quantize.embedding import HEAD
 from export.quantize.save import FORMATS, keep_inputs, quantize, save_quantized
@@ -177,7 +177,7 @@ def test_facts_and_card_tell_what_an_independent_measurement_finds(
         for name in ("fp32", variant)
     ]
     nats = n_bytes = agree = divergence = n = 0
-    for ids, targets in held_out(run, 1):
+    for ids, targets in compared_rows(run, 1):
         logits = []
         for session in sessions:
             feeds = {
@@ -215,6 +215,21 @@ def test_fp32_measures_what_training_measured(folder: Path) -> None:
     assert facts.variants["fp32"].divergence == 0
 
 
+def test_hardly_any_held_out_text_judges_no_file_and_is_not_in_the_card(
+    folder: Path, run: Run, tmp_path: Path
+) -> None:
+    """The text of the training is measured instead, and the card says so."""
+    little = replace(run, data=replace(run.data, held_out_tokens=57))
+    assert len(compared_rows(little, 1)) > 4 * len(compared_rows(run, 1))
+    facts = replace(read_facts(folder), measured=measured(little, run.train.steps))
+    assert "train_loss" in facts.measured and "val_loss" not in facts.measured
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    write_card(copy / "README.md", facts, Hub())
+    card = (copy / "README.md").read_text(encoding="utf-8")
+    assert "| bits per byte, training text |" in card and "held-out" not in card
+    assert "| bits per byte |" in (folder / "README.md").read_text(encoding="utf-8")
+
+
 def test_one_that_is_much_worse_is_refused_unless_forced(
     folder: Path,
     run: Run,
@@ -232,7 +247,7 @@ def test_one_that_is_much_worse_is_refused_unless_forced(
         return proto
 
     monkeypatch.setitem(FORMATS, "q4", spoilt)
-    copy, rows = shutil.copytree(folder, tmp_path / "copy"), held_out(run, 1)
+    copy, rows = shutil.copytree(folder, tmp_path / "copy"), compared_rows(run, 1)
     facts = add_variants(copy, ["q4", "q8"], rows, run.tokenizer, force=False)
     assert "q4 is over 4% worse: onnx/model_q4.onnx is left out" in capsys.readouterr().out
     assert set(facts) == {"fp32", "q8"} and not (copy / VARIANTS["q4"]).exists()
@@ -253,7 +268,7 @@ def test_fp16_of_a_model_whose_values_it_does_not_hold_is_refused_unless_forced(
         for block in model.blocks:
             block.feed_forward.gate_up.weight[run.model.n_inner :] *= 2.0**16
             block.feed_forward.down.weight *= 2.0**-16
-    copy, rows = shutil.copytree(folder, tmp_path / "copy"), held_out(run, 1)
+    copy, rows = shutil.copytree(folder, tmp_path / "copy"), compared_rows(run, 1)
     write_decoder(model, copy / VARIANTS["fp32"])
     facts = add_variants(copy, ["fp16", "q8"], rows, run.tokenizer, force=False)
     said = r"fp16 holds no more than 65,504, and the model computes [\d,]+: .*fp16.onnx is left out"
@@ -276,7 +291,7 @@ def test_four_bits_in_half_precision_are_fitted_only_once(
     folder: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone, both = (shutil.copytree(folder, tmp_path / name) for name in ("alone", "both"))
-    rows, calibration = held_out(run, 1), calibration_rows(run)
+    rows, calibration = compared_rows(run, 1), calibration_rows(run)
     add_variants(alone, ["q4f16"], rows, run.tokenizer, True, calibration)
     monkeypatch.delitem(FORMATS, "q4f16")
     add_variants(both, ["q4f16", "q4"], rows, run.tokenizer, True, calibration)
@@ -289,9 +304,9 @@ def test_four_bits_in_half_precision_are_fitted_only_once(
 
 
 def test_a_large_model_is_measured_on_some_rows_of_the_whole_text(run: Run) -> None:
-    every = [ids.tolist() for ids, _ in held_out(run, 1)]
+    every = [ids.tolist() for ids, _ in compared_rows(run, 1)]
     n_tokens = len(every) * run.model.block_size / 3
-    some = [ids.tolist() for ids, _ in held_out(run, int(FLOPS / (2 * n_tokens)))]
+    some = [ids.tolist() for ids, _ in compared_rows(run, int(FLOPS / (2 * n_tokens)))]
     assert len(every) > 3 and some == every[:: every.index(some[1])] and 1 < len(some) < len(every)
 
 
@@ -319,7 +334,7 @@ def test_int8_keeps_the_inputs_of_products_that_narrow(run: Run, tmp_path: Path)
             block.feed_forward.down.weight[:, -1] = 0.0
     (tmp_path / "onnx").mkdir()
     write_decoder(model, tmp_path / VARIANTS["fp32"])
-    facts = add_variants(tmp_path, ["int8"], held_out(run, 1), run.tokenizer, force=False)
+    facts = add_variants(tmp_path, ["int8"], compared_rows(run, 1), run.tokenizer, force=False)
     assert facts["int8"].bits_per_byte < 1.01 * facts["fp32"].bits_per_byte
     assert facts["int8"].divergence < 0.01
 

@@ -186,6 +186,25 @@ def test_a_loss_over_hardly_a_text_says_little(tmp_path: Path) -> None:
         assert found.text.startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("is_chat", "text", "advice"),
+    [
+        (False, "The key is in the drawer of the old table. " * 4, "more text, or a start that"),
+        (True, "The key is in the drawer of the old table. " * 4, "more wordings of each question"),
+        (True, "Der Schlüssel liegt in der Schublade. " * 8, "more wordings of each question"),
+    ],
+)
+def test_a_little_text_is_told_what_to_try_next(
+    tmp_path: Path, is_chat: bool, text: str, advice: str
+) -> None:
+    run = run_with(tmp_path, FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
+    run.add_samples(100, [("Wo?", text)])
+    data = dataclasses.replace(run.data, held_out_tokens=57, chat=is_chat)
+    [found] = findings(History(dataclasses.replace(run, data=data)))
+    assert found.remedy.startswith(advice)
+    assert ("--init models/default" in found.remedy) == text.startswith("The")
+
+
 def test_a_training_that_took_longer_than_it_was_given(tmp_path: Path) -> None:
     run = run_with(tmp_path / "a", FALLING, [4, 3, 2.5, 2.48], minutes="2")
     (run.path / "summary.json").write_text('{"seconds": 125}')

@@ -81,7 +81,27 @@ def test_figures_of_hardly_any_held_out_text_are_not_shown(tmp_path: Path) -> No
         assert (facts(history)["bits per byte"] != "–") is is_shown
         page = write_page([history], tmp_path / "report.html").read_text(encoding="utf-8")
         assert ("of the held-out text" in page) is is_shown
+        for column in ("bits per byte", "lowest in training", "held-out loss"):
+            assert (f'<th scope="col">{column}</th>' in page) is is_shown, "no empty column"
+        assert "<td>2.2989</td>" in page, "loss of the training text"
         assert "training text" in page
+
+
+def test_a_finished_run_says_how_to_talk_to_it(tmp_path: Path) -> None:
+    run = made_up(tmp_path / "my run")
+    page = write_report(run).read_text(encoding="utf-8")
+    assert f"<code>python -m export &#x27;{run.path}&#x27; --out &#x27;models/my run&#x27;" in page
+    assert "<code>python -m gptcore chat &#x27;models/my run&#x27;</code>" in page
+    going_on = made_up(tmp_path / "going on", finished=False)
+    assert "To use it" not in write_report(going_on).read_text(encoding="utf-8")
+
+
+def test_a_curve_of_one_point_is_seen(opened, tmp_path: Path) -> None:
+    """Its line has no length, and the key of the chart names it."""
+    page = opened(write_report(made_up(tmp_path / "mine", steps=50)))
+    expect(page.locator(".key").filter(has_text="training text")).to_be_visible()
+    expect(page.locator('g[data-curve="train_loss"] circle')).to_be_visible()
+    page.close()
 
 
 def test_a_report_shows_every_figure_beside_earlier_runs(opened, tmp_path: Path) -> None:

@@ -291,6 +291,25 @@ def test_a_run_begins_by_saying_what_is_trained(
     assert ", 16 tokens/s]" in said.err
 
 
+def test_a_loss_of_hardly_any_held_out_text_is_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, task = new_run(tmp_path, steps=1, keep=0.5), Timed(repeat(1.0))
+    run = dataclasses.replace(run, data=dataclasses.replace(run.data, held_out_tokens=57))
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        return {"val_loss": 1.5, "bits_per_byte": 0.5, "train_loss": 0.25}
+
+    monkeypatch.setattr(task, "evaluate", evaluate)
+    summary = trained(run, task, monkeypatch)
+    before = {name: torch.zeros_like(p) for name, p in build_model(SMALL).named_parameters()}
+    keep_before(summary, run, task, before)
+    said = capsys.readouterr().out
+    assert "step 1: loss of the training text 0.2500" in said
+    assert "so that less is forgotten (--set keep=0 mixes none in)" in said
+    assert "held-out loss" not in said and "0.5000" not in said
+
+
 @pytest.mark.parametrize(
     ("asked", "free", "chosen"),
     [("auto", 10**3, "on"), ("auto", 10**9, "off"), ("on", 10**9, "on"), ("off", 10**3, "off")],

@@ -119,10 +119,11 @@ def settle(
     samples: Samples,
 ) -> None:
     """Save the mixed weights, their metrics, summary and report; print that they are mixed."""
+    bits = run.data.telling(measured).get("bits_per_byte")
+    reached = "" if bits is None else f": {bits:.4f} bits per byte of held-out text"
     print(
         f"the weights are mixed with {share:g} of the weights before the training, so that less is "
-        f"forgotten: {measured['bits_per_byte']:.4f} bits/byte on held-out text "
-        f"(--set keep=0 mixes none in)"
+        f"forgotten{reached} (--set keep=0 mixes none in)"
     )
     step = best.facts["step"]
     save_checkpoint(best.path, mixed, best.state, best.facts | {"kept": share})

@@ -20,7 +20,7 @@ from training.run.config import TrainConfig
 
 MIN_STEPS = 20  # fewest of a plan for a time, and of an advice
 EVALUATIONS, EVALUATED = 4, 0.08  # most evaluations of a plan, and their share of its time
-BEYOND = "unknown for so short a text: the report will show the loss"
+BEYOND = "unknown for so short a text"
 
 
 def divided(seconds: float, evaluation_s: float) -> tuple[int, float]:

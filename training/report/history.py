@@ -17,7 +17,6 @@ from training.run.directory import Run
 N_EARLIER = 4  # earlier runs shown beside a run
 MAX_LINES = 5_000  # lines read from metrics.jsonl; of a longer file, only every n-th line
 MAX_POINTS = 300  # points per curve
-HELD_OUT = ("bits_per_byte", "val_loss")
 AXES = {"step": "step", "tokens": "tokens", "seconds": "time"}
 
 
@@ -28,13 +27,9 @@ class History:
         self.run = run
         self.name = run.path.resolve().name
         # Of the training alone: what a mean with the weights before is worth, keeping.py adds.
-        self.lines = [self.telling(line) for line in run.metrics(MAX_LINES) if "kept" not in line]
-        self.summary = self.telling(run.summary())
-
-    def telling(self, figures: dict[str, Any]) -> dict[str, Any]:
-        """Return the figures, without the held-out ones if too few tokens are held out."""
-        hidden = HELD_OUT if self.run.data.few_held_out else ()
-        return {key: value for key, value in figures.items() if key not in hidden}
+        telling = run.data.telling
+        self.lines = [telling(line) for line in run.metrics(MAX_LINES) if "kept" not in line]
+        self.summary = telling(run.summary())
 
     def column(self, key: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the steps that have a finite `key`, and its values."""

@@ -124,7 +124,7 @@ function drawLine(line, at) {
   }
   const places = line.points.map(([x, y]) => [at.x(x).toFixed(1), at.y(y).toFixed(1)]);
   group.append(svg("path", { class: line.style, d: "M" + places.map(place => place.join(",")).join("L") }));
-  if (line.style === "dots") {
+  if (line.style === "dots" || places.length === 1) { // a line of one point would not be seen
     const r = places.length > 60 ? 1.6 : 3;
     for (const [cx, cy] of places) group.append(svg("circle", { cx, cy, r }));
   }

@@ -15,9 +15,10 @@ from string import Template
 from typing import Any
 
 from gptcore.system.files import new_file, write_json
+from gptcore.system.wording import word
 from training.report.findings import BITS, findings
 from training.report.history import AXES, History, earlier, spread
-from training.run.directory import Run
+from training.run.directory import Run, export_command
 
 NOTHING = "–"  # shown for a missing value
 MAX_SAMPLES = 40  # steps whose samples are shown
@@ -43,7 +44,7 @@ CHARTS = [
     ),
     Chart(
         "Loss",
-        "nats per token; lower is better",
+        "nats per token (a nat is 1.44 bits); lower is better",
         {"loss": "faint", "train_loss": "dashed", "val_loss": "dots"},
         logarithmic=True,
     ),
@@ -90,6 +91,9 @@ def facts(history: History) -> dict[str, str]:
         "bits per byte": shown(history.summary.get(BITS, history.last(BITS)), ".4f"),
         "lowest in training": lowest,
         "held-out loss": shown(history.summary.get("val_loss", history.last("val_loss")), ".4f"),
+        "loss of the training text": shown(
+            history.summary.get("train_loss", history.last("train_loss")), ".4f"
+        ),
         "steps": f"{history.step:,}",
         "tokens": shown(history.last("tokens"), ",.0f"),
         "time": clock_time(history.last("seconds")),
@@ -116,10 +120,11 @@ def run_mark(number: int, name: str) -> str:
 
 def runs_table(histories: list[History]) -> str:
     values_of = [facts(history) for history in histories]
-    head = "".join(f'<th scope="col">{key}</th>' for key in ["run", *values_of[0]])
+    known = [key for key in values_of[0] if any(values[key] != NOTHING for values in values_of)]
+    head = "".join(f'<th scope="col">{key}</th>' for key in ["run", *known])
     rows = ""
     for number, (history, values) in enumerate(zip(histories, values_of)):
-        cells = "".join(f"<td>{escape(value)}</td>" for value in values.values())
+        cells = "".join(f"<td>{escape(value)}</td>" for value in map(values.__getitem__, known))
         rows += (
             f'<tr><th scope="row"><label><input type="checkbox" data-run="{number}" checked> '
             f"{run_mark(number, history.name)}</label></th>{cells}</tr>"
@@ -185,6 +190,17 @@ def findings_of(history: History, mark: str) -> str:
     return html
 
 
+def next_of(run: Run) -> str:
+    """Return HTML with the commands by which a finished run is talked to."""
+    if not run.is_complete:
+        return ""
+    model, is_translator = f"models/{run.path.resolve().name}", run.data.n_pairs is not None
+    talk = "app.py --translate" if is_translator else "-m gptcore chat"
+    commands = (export_command(run.path), f"python {talk} {word(model)}")
+    exporting, talking = (f"<code>{escape(command)}</code>" for command in commands)
+    return f"<p>To use it: {exporting}, then {talking}.</p>"
+
+
 def charts_of(curves: list[dict[str, Any]], is_smoothed: bool) -> tuple[str, list[dict[str, Any]]]:
     """Return HTML and the settings for report.js of all charts that have a curve.
 
@@ -232,7 +248,7 @@ def page(named: list[History], earlier_ones: list[Run]) -> str:
         state=facts(histories[0])["state"] if n_named == 1 else f"{n_named} runs compared",
         first=escape(histories[0].name),
         runs=runs_table(histories),
-        findings=said,
+        findings=said + (next_of(histories[0].run) if n_named == 1 else ""),
         figures=figures or "<p>Nothing has been measured yet.</p>",
         differences=differences_of(histories),
         samples="".join(samples_of(h, n) for n, h in enumerate(histories)) or "<p>None yet.</p>",

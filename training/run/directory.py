@@ -339,5 +339,8 @@ def say_next(run: Path, command: str, summary: dict[str, Any] | None) -> None:
     if summary is None:
         print(f"to continue: {command} --out {word(run)} --resume")
     else:
-        out = word(f"models/{run.resolve().name}")
-        print(f"done; next: python -m export {word(run)} --out {out}")
+        print(f"done; next: {export_command(run)}")
+
+
+def export_command(run: Path) -> str:
+    return f"python -m export {word(run)} --out {word(f'models/{run.resolve().name}')}"

@@ -6,6 +6,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
+from typing import Any
 
 from gptcore.config import ModelConfig
 from gptcore.facts import Imported, TextFacts
@@ -14,6 +15,7 @@ from training.run.config import TrainConfig
 
 FORMAT = 1  # format number of a run's config.json
 FEW_HELD_OUT = 1000  # tokens; a loss over fewer is mostly chance
+HELD_OUT = ("bits_per_byte", "val_loss")  # figures of held-out text
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,11 @@ class RunData(TextFacts):
     def few_held_out(self) -> bool:
         """Whether so little text is held out that its loss cannot choose between weights."""
         return self.held_out_tokens is not None and self.held_out_tokens < FEW_HELD_OUT
+
+    def telling(self, figures: dict[str, Any]) -> dict[str, Any]:
+        """Return the figures to show: not those of the held-out text if there is so little."""
+        hidden = HELD_OUT if self.few_held_out else ()
+        return {key: value for key, value in figures.items() if key not in hidden}
 
     @property
     def text(self) -> TextFacts:
