@@ -12,6 +12,7 @@ from ipaddress import ip_address
 from gptcore.checks import UserError
 
 CONNECTIONS = 4096
+MOST_PORT = 65_535
 WAITING = 64  # connections that wait for a server to accept them
 
 
@@ -22,9 +23,11 @@ def in_url(host: str) -> str:
 
 def check_port(host: str, port: int) -> None:
     """Raise UserError if the page cannot listen on this port; Gradio would show a traceback."""
+    if not (0 <= port <= MOST_PORT):
+        raise UserError(f"--port {port} is out of range: a port is a number from 1 to {MOST_PORT}")
     try:
         listen(host, port).close()
-    except (OSError, OverflowError, UnicodeError) as error:
+    except (OSError, UnicodeError) as error:
         raise UserError(
             f"cannot listen on {in_url(host)}:{port} ({error}): choose another --host or --port"
         ) from None
