@@ -23,6 +23,7 @@ from gptcore.typed_json import as_json
 from training.jobs.keeping import keep_before
 from training.loop import train
 from training.machine.processes import World
+from training.machine.progress import EVERY_S
 from training.report.findings import findings
 from training.report.history import History
 from training.run.clock import Clock
@@ -291,6 +292,14 @@ def test_a_run_begins_by_saying_what_is_trained(
         "step 1: held-out loss 1.5000, bits per byte 0.5000\n  'Once' -> 'upon a time'" in said.out
     )
     assert ", 16 tokens/s]" in said.err
+
+
+def test_the_opening_of_the_weights_is_shown_to_whoever_watches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(EVERY_S, "1")
+    trained(new_run(tmp_path, steps=1), Timed([1]), monkeypatch)
+    assert "opening the weights: 00:00" in capsys.readouterr().err
 
 
 def test_a_loss_of_hardly_any_held_out_text_is_not_told(
