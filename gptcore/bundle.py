@@ -246,7 +246,7 @@ def load_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
 def read_facts(folder: Path) -> ModelFacts:
     """Read gptcore.json; raises UserError naming what is wrong in it."""
     if not folder.is_dir():
-        hint = nearest_beside(folder) or "name one that `python -m export` wrote"
+        hint = nearest_beside(folder, "models") or "name one that `python -m export` wrote"
         raise UserError(f"no model folder at {folder}: {hint}")
     path = folder / FACTS
     try:

@@ -63,13 +63,16 @@ def nearest(word: str, known: Collection[str]) -> str:
     return f"did you mean '{near}'?" if near else ""
 
 
-def nearest_beside(path: Path) -> str:
+def nearest_beside(path: Path, *rooms: str) -> str:
     """Return a question after what was meant by a path where nothing is, or "".
 
-    What has the same ending is preferred, as another kind of file may be of no use.
+    It may be in one of the folders `rooms`. Beside the path, what has the same ending is preferred,
+    as another kind of file may be of no use.
     """
     if path.exists():
         return ""
+    if found := [room / path for room in map(Path, rooms) if (room / path).exists()]:
+        return f"did you mean '{found[0]}'?"
     others = {other.name: other for other in path.parent.glob("*")}  # none without such a folder
     alike = {o.stem: name for name, o in others.items() if o.suffix.lower() == path.suffix.lower()}
     stem = closest(path.stem, alike)

@@ -94,9 +94,10 @@ def train(
     MAX_BAD_STEPS such steps in a row, and if there is nothing to resume.
     """
     world, checkpoint = task.world, open_checkpoint(run) if resume else None
-    if resume and run.train.lora:
-        initial = first_weights(run)  # beside the adapters, which alone are in the checkpoint
-    settings, state = build_state(run.model, run.train, world, checkpoint, initial)
+    with waiting("opening the weights"):
+        if resume and run.train.lora:
+            initial = first_weights(run)  # beside the adapters, which alone are in the checkpoint
+        settings, state = build_state(run.model, run.train, world, checkpoint, initial)
     run = replace(run, train=settings)
     records = Records(run, world, state.step if resume else None)
     if world.is_first and resume:

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="export the model in a GGUF file, not a run",
     )
-    parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
+    parser.add_argument("--out", type=Path, help="the model folder to write")
     add_folder_arguments(parser)
 
 
@@ -149,6 +149,10 @@ def check_source(options: argparse.Namespace) -> None:
     """Raise UserError for mistakes that can be found before torch is imported."""
     if sum(source is not None for source in (options.run, options.from_hf, options.from_gguf)) != 1:
         raise UserError("name one of a run directory, --from-hf DIR or --from-gguf FILE")
+    if options.out is None:
+        gguf, folder = options.from_gguf, options.run or options.from_hf
+        name = gguf.stem if gguf else folder.absolute().name
+        raise UserError(f"name the folder to write: --out {word(f'models/{name}')}")
     if options.run:
         if options.context or options.text:
             raise UserError("--context and --text are for models made elsewhere: a run has its own")

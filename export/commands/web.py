@@ -17,7 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--single-file",
         action="store_true",
-        help="write one file, which opens by a double click; for models up to 30 MB",
+        help="write one file, which opens by a double click; for graphs up to 30 MB, which "
+        "--quantize int8 makes a quarter as large",
     )
 
 

@@ -56,6 +56,7 @@ RUNTIME = {
     ),
     "@huggingface/tokenizers": ("dist/tokenizers.min.mjs", "LICENSE"),
 }
+ON_CPUS = "vendor/ort-wasm-simd-threaded.wasm"  # the one that a visitor without WebGPU downloads
 LARGE = (".onnx", ".wasm")  # files that the page downloads when they are wanted, and keeps
 # These headers let a static Space use several threads.
 CARD = """\
@@ -92,17 +93,18 @@ def build_site(bundle: Bundle, out: Path) -> None:
         facts = site_facts(bundle, model, folder)
         write_json(folder / SITE, facts)
     if "int8" not in bundle.variants:
-        print(without_int8(bundle))
+        print(without_int8(bundle, facts["files"][ON_CPUS]))
     size = sum(facts["files"].values()) / 1e6
     print(f"wrote {out} ({size:.1f} MB); next: python -m http.server --directory {word(out)}")
 
 
-def without_int8(bundle: Bundle) -> str:
+def without_int8(bundle: Bundle, runtime_bytes: int) -> str:
     """Return a note on what a visitor without a GPU downloads if a model has no int8 file."""
-    size = graph_bytes(bundle.path / graph_on_cpus(bundle)) / 1e6
+    size, runtime = graph_bytes(bundle.path / graph_on_cpus(bundle)) / 1e6, runtime_bytes / 1e6
     return (
-        f"a visitor without a GPU downloads {size:,.1f} MB; exported with --quantize int8, the "
-        f"model needs at most {size / 3:,.1f} MB"
+        f"a visitor without a GPU downloads {size + runtime:,.1f} MB: the model's {size:,.1f} and "
+        f"the runtime's {runtime:,.1f}; exported with --quantize int8, the model needs at most "
+        f"{size / 3:,.1f} MB"
     )
 
 

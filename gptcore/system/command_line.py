@@ -69,6 +69,8 @@ def run_program(program: Program, arguments: Sequence[str]) -> int:
             description=describe(program, name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        parser.register("type", float, number)
+        parser.register("type", int, whole_number)
         module.add_arguments(parser)
         options, unknown = parser.parse_known_args(rest)
         if unknown:
@@ -86,7 +88,25 @@ def advice(parser: argparse.ArgumentParser, unknown: str) -> str:
         known = re.findall(r"--([\w-]+)", parser.format_usage())
         meant = closest(unknown.partition("=")[0].lstrip("-"), known)
         return f": did you mean '--{meant}'?" if meant else ""
-    return ": each KEY=VALUE needs a --set of its own" if "=" in unknown else ""
+    if "=" in unknown:
+        return ": each KEY=VALUE needs a --set of its own"
+    takes_model = "[--model " in parser.format_usage()
+    return f": a model's folder is named with --model {unknown}" if takes_model else ""
+
+
+def number(text: str) -> float:
+    """Return what was typed for a number; argparse would speak of an invalid float value."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number, such as 10 or 0.5") from None
+
+
+def whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number, such as 10") from None
 
 
 def leave(code: int) -> NoReturn:

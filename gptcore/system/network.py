@@ -13,6 +13,7 @@ from gptcore.checks import UserError
 
 CONNECTIONS = 4096
 LOCALHOST = ("127.0.0.1", "::1", "localhost")
+MOST_PORT = 65_535
 WAITING = 64  # connections that wait for a server to accept them
 
 
@@ -27,10 +28,12 @@ def check_port(host: str, port: int) -> None:
     For localhost neither of its addresses may be another program's, which would get what is sent
     there, such as a key of the API.
     """
+    if not 1 <= port <= MOST_PORT:
+        raise UserError(f"--port {port} is out of range: a port is a number from 1 to {MOST_PORT}")
     for address in [host, *(own for own in localhost() if host in LOCALHOST)]:
         try:
             listen(address, port).close()
-        except (OSError, OverflowError, UnicodeError) as error:
+        except (OSError, UnicodeError) as error:
             too = "" if address == host else f", which is localhost as {in_url(host)} is"
             raise UserError(
                 f"cannot listen on {in_url(address)}:{port} ({error}){too}: choose another --host "

@@ -235,7 +235,6 @@ def test_what_opens_a_talk_answers_nobody_and_is_counted(tmp_path: Path) -> None
     answer = [telegram_message(8, "Ann", "Yes.", day=5), telegram_message(9, "Ben", "Fine.", day=5)]
     messages = [*TELEGRAM["messages"], opening, *answer]
     path = write(tmp_path / "a.json", {**TELEGRAM, "messages": messages})
-    assert "skipped 1: it opens a talk: it answers nobody (first: message 7)" in told(
-        path, me=("Ben",)
-    )
+    why = "it begins a conversation, so there is nothing that it answers"
+    assert f"skipped 1: {why} (first: message 7)" in told(path, me=("Ben",))
     assert [turn["content"] for turn in documents(path, me=("Ben",))[-1]] == ["Yes.", "Fine."]

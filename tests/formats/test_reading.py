@@ -83,6 +83,8 @@ def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Pat
     assert documents(path, columns=("Und dann",)) == ["Hello!", "Goodbye!"]
     with pytest.raises(UserError, match="it has no column 'Frage': its columns are 'nr', "):
         documents(path, columns=("Frage",))
+    with pytest.raises(UserError, match=r"between two names: --columns 'Wer fragt,Und dann'$"):
+        documents(path, columns=("Wer fragt;Und dann",))
     more = write(tmp_path / "b.csv", "x,y,z\na,b,c\nd,e,f\n")
     with pytest.raises(UserError, match=r"are 'x', 'y', 'z', and .* say which .* with --columns"):
         documents(more)

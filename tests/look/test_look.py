@@ -126,7 +126,7 @@ def test_equal_and_nearly_equal_documents_are_counted() -> None:
     assert found.n_equal == 1
     said = noticed(one, other, near, one, n_equal=found.n_equal).splitlines()
     assert said == [
-        "1 document occurred before, word for word",
+        "1 document occurred before, word for word: kept, and learned more often",
         "1 document nearly like an earlier one",
     ]
     assert noticed(*(prose(seed) for seed in range(200))) == ""

@@ -260,9 +260,16 @@ def wait_for_answer(url: str) -> int:
     raise TimeoutError(url)
 
 
-@pytest.mark.parametrize("wrong", ["--port=99999", "--host=nohost.invalid", "--host=a..b"])
+@pytest.mark.parametrize("wrong", ["--host=nohost.invalid", "--host=a..b"])
 def test_an_address_that_cannot_be_is_refused(refused: Refused, wrong: str) -> None:
     assert refused(main, wrong).startswith("error: cannot listen on ")
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, 99_999])
+def test_a_port_that_cannot_be_is_refused(refused: Refused, port: int) -> None:
+    said = f"error: --port {port} is out of range: a port is a number from 1 to 65535"
+    assert refused(main, f"--port={port}") == said
+    assert refused(main, "serve", f"--port={port}") == said
 
 
 def test_a_wrong_option_of_the_api_is_told_before_anything_is_loaded(

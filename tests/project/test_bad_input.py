@@ -276,6 +276,27 @@ def test_fine_tuning_takes_shape_and_tokenizer_from_the_run(
     assert "sets shape and tokenizer" in refused(training_main, chats, *words)
 
 
+def test_a_name_without_its_folder_is_told_the_folder(
+    chats: Path, run: Run, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    Path("runs/mine").symlink_to(run.path)
+    Path("models/default").mkdir(parents=True)
+    words = (chats, "--out", "out", "--init")
+    assert refused(training_main, *words, "mine").endswith("did you mean 'runs/mine'?")
+    assert refused(training_main, *words, "default").endswith("did you mean 'models/default'?")
+    assert refused(export_main, "runs/mine") == (
+        "error: name the folder to write: --out models/mine"
+    )
+
+
+def test_a_complete_run_is_not_resumed_with_other_options(run: Run, refused: Refused) -> None:
+    said = refused(training_main, "--out", run.path, "--resume", "--minutes", 5)
+    assert f"{run.path} was started without it and is complete: to train it" in said
+    assert said.endswith(f"further, add --init {run.path} and choose another --out")
+
+
 def test_an_option_that_names_no_run_or_tokenizer_is_refused(
     chats: Path, tmp_path: Path, refused: Refused
 ) -> None:

@@ -295,6 +295,26 @@ def test_the_names_in_the_help_are_those_of_the_formats() -> None:
     assert list(FORMATS) == SMALLER
 
 
+def test_a_model_folder_without_its_option_is_told_the_option(capsys) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        gptcore.__main__.main(["models/mine"])
+    said = "unrecognized arguments: models/mine: a model's folder is named with --model models/mine"
+    assert capsys.readouterr().err.endswith(f"{said}\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--minutes=three", "argument --minutes: 'three' is no number, such as 10 or 0.5\n"),
+        ("--depth=2.5", "argument --depth: '2.5' is no whole number, such as 10\n"),
+    ],
+)
+def test_what_is_no_number_is_called_so(option: str, said: str, capsys) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run_program(PROGRAMS["training"], ["README.md", option])
+    assert capsys.readouterr().err.endswith(said)
+
+
 def test_an_unknown_argument_is_told_what_may_be_meant(capsys) -> None:
     program = PROGRAMS["training"]
     for more, hint in (

@@ -46,6 +46,15 @@ def help_of(*words: str) -> str:
     return result.stdout
 
 
+def test_whoever_copies_the_readmes_block_meets_the_small_torch_first() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [block] = [b for b in readme.split("```") if "-r requirements-train.txt\n" in b]
+    small, large = block.split("pip install -r requirements-train.txt")
+    [version] = re.findall(r"# pip install (torch==[\d.]+) --index-url \S+/cpu\n", small)
+    assert f"{version} " in (ROOT / "requirements-train.txt").read_text(encoding="utf-8")
+    assert "python -m training book.txt" in large
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
     links = re.findall(r"\]\(([^)\s]+)", page.read_text(encoding="utf-8"))

@@ -136,8 +136,8 @@ def test_of_more_minutes_than_a_text_needs_it_is_said_why_they_end(
     run = Run(model_at(1, BOOK), training, data, options=options, path=tmp_path)
     task = SimpleNamespace(steps_per_epoch=n_tokens / 2_000, tokens_per_step=2_000)
     tell(run, task, 0.1, 1.0, "unknown")
-    why = "fewer than 2,000,000 tokens leave so short a text unlearned, " * (n_tokens == 4_000)
-    note = f"--minutes 3 is more than this text needs: {why}more passes teach nothing new"
+    why = f"the training ends after {500 if n_tokens == 4_000 else 60} passes over it, as more"
+    note = f"--minutes 3 is more than this text needs: {why} teach nothing new"
     assert f"note: {note}\n" in capsys.readouterr().out
 
 
@@ -242,14 +242,12 @@ def test_speed_between_two_measured_depths_lies_between_theirs() -> None:
     assert between(measured, 4) == pytest.approx(3e10)
 
 
-def test_speed_is_measured_by_real_steps(capsys: pytest.CaptureFixture[str]) -> None:
+def test_speed_is_measured_by_real_steps() -> None:
     speed = Speed()
     model = dataclasses.replace(model_at(1, BOOK), vocab_size=300, block_size=64)
     speed.measure(1, model, TrainConfig(), seconds=0.05)
     assert 1e6 < speed.passes[1] < 1e16 and 1e5 < speed.updates[1] < 1e16
     assert 0 < speed.step_seconds(1, model, 8) < speed.step_seconds(1, model, 16) < 60
-    speed.measure(2, model, TrainConfig(), seconds=0.05)
-    assert capsys.readouterr().out == "measuring the speed of this machine ...\n", "once, in a log"
 
 
 @contextmanager

@@ -295,6 +295,22 @@ def test_a_curve_is_drawn_whole_or_not_at_all(
     assert (run.path / "loss.png").read_bytes() == before
 
 
+@pytest.mark.parametrize(("held_out", "n_axes"), [(57, 1), (5000, 2)])
+def test_the_drawn_loss_has_no_axis_without_a_curve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_out: int, n_axes: int
+) -> None:
+    run, drawn, save = made_up(tmp_path / "run"), [], Figure.savefig
+
+    def noted(figure: Figure, *words: object, **named: object) -> None:
+        drawn.append(len(figure.axes))
+        save(figure, *words, **named)
+
+    monkeypatch.setattr(Figure, "savefig", noted)
+    data = dataclasses.replace(run.data, held_out_tokens=held_out)
+    draw_loss(History(dataclasses.replace(run, data=data)))
+    assert drawn == [n_axes]
+
+
 def test_samples_come_back_as_they_were_written(tmp_path: Path) -> None:
     run, samples = made_up(tmp_path, 0), [("**Note:** the file", " is **open**."), ("\r\n\n> ", "")]
     run.log(step=7, bits_per_byte=1.0)

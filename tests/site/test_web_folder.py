@@ -1,14 +1,18 @@
 """The folder that `python -m export web` writes."""
 
 import json
+import re
 import shutil
 import stat
 from pathlib import Path
 
 import pytest
 from conftest import Refused
+from playwright.sync_api import expect
+from sites import Open
 
 from export.__main__ import main
+from export.ship.web import ON_CPUS
 from gptcore.bundle import read_facts, write_facts
 from gptcore.config import PRESETS
 from gptcore.facts import ModelFacts
@@ -24,6 +28,20 @@ def test_the_folder_is_a_static_space_of_what_the_browser_needs(site: Path) -> N
     assert not {"models/tiny/model.safetensors", "models/tiny/gptcore.json"} & found
     card = (site / "README.md").read_text(encoding="utf-8")
     assert card.startswith('---\ntitle: "tiny"\nsdk: static\nlicense: other\n')
+
+
+def test_what_a_visitor_downloads_is_told_as_the_page_tells_it(
+    model_folder: Path, tmp_path: Path, open_page: Open, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model and the runtime: a model without an int8 file has its fp32 graph downloaded."""
+    assert main(["web", str(model_folder), "--out", str(tmp_path / "site")]) == 0
+    files = json.loads((tmp_path / "site" / "site.json").read_text(encoding="utf-8"))["files"]
+    parts = [files["models/tiny/onnx/model.onnx"], files[ON_CPUS]]
+    total, model, runtime = (f"{n_bytes / 1e6:.1f}" for n_bytes in (sum(parts), *parts))
+    told = f"downloads {total} MB: the model's {model} and the runtime's {runtime};"
+    assert told in capsys.readouterr().out
+    offer = open_page(tmp_path / "site").get_by_text(re.compile("MB are downloaded once"))
+    expect(offer).to_contain_text(f" {total} MB are downloaded once")
 
 
 def test_a_site_is_replaced_but_nothing_else(

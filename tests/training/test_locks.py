@@ -60,7 +60,7 @@ def test_of_a_run_that_has_just_begun_it_is_said_that_it_is_still_training(
     with another_command(out) as first:
         assert export_main([str(out), *export]) == 2
         said = capsys.readouterr().err
-        assert "a training has just begun there: wait for its first checkpoint" in said
+        assert f"the training in {out} has just begun: wait for its first checkpoint" in said
         shutil.copy(run.path / "config.json", out)
         assert export_main([str(out), *export]) == 2
         said = capsys.readouterr()

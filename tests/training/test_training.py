@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import math
+import os
 import re
 import signal
 from pathlib import Path
@@ -32,7 +33,7 @@ from training.dialogues.generator import dialogues
 from training.formats.places import find_files
 from training.machine.devices import autocast, multiplies_bfloat16_fast, pick_dtype
 from training.machine.interrupts import Interrupts
-from training.machine.progress import EVERY_S, tell_stage, waiting
+from training.machine.progress import EVERY_S, progress, tell_stage, waiting
 from training.optim.muon import Muon
 from training.optim.optimizers import build_optimizers, rate_factor
 from training.run.config import TrainConfig
@@ -309,4 +310,24 @@ def test_whoever_watches_is_told_at_once_what_takes_its_time(
         pass
     assert capsys.readouterr().err.strip() == "", "a log file holds no line for a moment"
     tell_stage("measuring")
-    assert capsys.readouterr().out == "measuring ...\n", "but it says what may be long"
+    assert capsys.readouterr().out == "measuring ...\n", "but it says what is long"
+
+
+def test_a_log_file_has_a_line_of_each_stage_and_bar_that_takes_a_while(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(EVERY_S, raising=False)
+    monkeypatch.setattr("training.machine.progress.SOON_S", 0.0)
+    reader, writer = os.pipe()
+    with open(reader) as log, open(writer, "w") as out, monkeypatch.context() as replaced:
+        replaced.setattr("sys.stdout", out)
+        with waiting("exporting"):
+            assert log.readline() == "exporting ...\n"
+        replaced.setenv("RANK", "1")
+        tell_stage("another process says it, too")
+        out.write("end\n")
+        out.flush()
+        assert log.readline() == "end\n"
+    said = [capsys.readouterr().err for _ in progress(range(4), "counting", delay=0)]
+    assert ["1/4" in said[1], *map(bool, said[2:])] == [True, False, False], "then at the interval"
+    assert "4/4" in capsys.readouterr().err

@@ -195,6 +195,10 @@ def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -
     if missing := [name for name in asked.columns if name not in columns]:
         quote = any("," in name for name in columns)
         hint = """; one with a comma is named in quotes: --columns '"A, b"'""" if quote else ""
+        apart = ",".join(re.split("[;|\t]", missing[0]))
+        hint = (
+            f"; a comma is between two names: --columns {apart!r}" if apart != missing[0] else hint
+        )
         raise Unreadable(
             f"it has no column {missing[0]!r}: its columns are {listed(columns)}{hint}"
         )

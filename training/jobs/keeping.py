@@ -60,22 +60,23 @@ def keep_before(
     judge = "training" if run.data.few_held_out else "held-out"
     most = MOST_COST[judge] if "init" in run.options else math.inf
     weights, kept = best.model, best.facts.get("kept", 0.0)
-    state, measured = measured_again(run, task, weights)
-    if not kept:  # else they are mixed, and the command was stopped before it said so
-        before = before or first_weights(run)
-        if before is None:
-            raise UserError(
-                f"{run.path} has keep={keep:g}, but does not name the weights that it began with: "
-                f"train it again"
-            )
-        unmixed = measured
-        for share in (keep * part for part in SHARES):
-            mixed = {name: own.lerp(before[name].to(own), share) for name, own in weights.items()}
-            state, measured = measured_again(run, task, mixed)
-            cost = risen(run, unmixed, measured)
-            if cost <= most:
-                weights, kept = mixed, share
-                break
+    with waiting("mixing in the weights before the training"):
+        state, measured = measured_again(run, task, weights)
+        if not kept:  # else they are mixed, and the command was stopped before it said so
+            before = before or first_weights(run)
+            if before is None:
+                raise UserError(
+                    f"{run.path} has keep={keep:g}, but does not name the weights that it began "
+                    f"with: train it again"
+                )
+            unmixed = measured
+            for share in (keep * part for part in SHARES):
+                mixed = {n: own.lerp(before[n].to(own), share) for n, own in weights.items()}
+                state, measured = measured_again(run, task, mixed)
+                cost = risen(run, unmixed, measured)
+                if cost <= most:
+                    weights, kept = mixed, share
+                    break
     model: Any = state.model
     with waiting("writing samples"), autocast(state.device, state.dtype):
         samples = task.samples(model)
@@ -84,8 +85,9 @@ def keep_before(
             settle(run, best, weights, measured, kept, samples)
         else:
             print(
-                f"the weights before the training are not mixed in: {share:g} of them would add "
-                f"{cost:.3f} to the loss of {judge} text"
+                f"none of the weights before the training is mixed in, which would bring back what "
+                f"the model forgot: even {share:.0%} of them would raise the loss of the {judge} "
+                f"text by {cost:.3f}, and {most:g} is the most"
             )
             write_json(run.path / "summary.json", run.summary() | {"kept": 0.0})
             write_report(run)
@@ -93,7 +95,6 @@ def keep_before(
     return run.summary()
 
 
-@waiting("mixing in the weights before the training")
 def measured_again(
     run: Run, task: LanguageModelling, weights: Tensors
 ) -> tuple[State, dict[str, float]]:

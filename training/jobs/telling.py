@@ -12,7 +12,7 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.system.wording import counted, duration
 from training.loop import Task
 from training.plan.given import doubts
-from training.plan.scaling import ENOUGH_TOKENS, MANY_EPOCHS, most_epochs
+from training.plan.scaling import most_epochs
 from training.run.directory import Run
 
 
@@ -35,11 +35,9 @@ def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> 
     n_tokens = task.steps_per_epoch * task.tokens_per_step
     minutes = run.options.get("minutes")
     if minutes and epochs > 0.95 * most_epochs(n_tokens):
-        is_tiny = most_epochs(n_tokens) > MANY_EPOCHS
         print(
-            f"note: --minutes {float(minutes):g} is more than this text needs: "
-            + f"fewer than {ENOUGH_TOKENS:,} tokens leave so short a text unlearned, " * is_tiny
-            + "more passes teach nothing new"
+            f"note: --minutes {float(minutes):g} is more than this text needs: the training ends "
+            f"after {epochs:,.0f} passes over it, as more teach nothing new"
         )
     n_rows = round(task.steps_per_epoch * training.batch_size)
     for doubt in doubts(training, n_rows, round(n_tokens / n_rows)):

@@ -79,7 +79,8 @@ class Notices:
         """Return a line for each thing noticed. `n_equal`: documents that occurred before."""
         notices = []
         if n_equal:
-            notices.append(f"{counted(n_equal, 'document')} occurred before, word for word")
+            equal = counted(n_equal, "document")
+            notices.append(f"{equal} occurred before, word for word: kept, and learned more often")
         if n := self.n_alike:
             notices.append(f"{counted(n, 'document')} nearly like an earlier one")
         for what, few, advice in (

@@ -14,6 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 WATCHED_S, LOGGED_S = 0.2, 30.0  # seconds between two updates in a terminal and in a log file
+SOON_S = 1.0  # until the first line of what takes longer, in a log file, too
 EVERY_S = "GPTCORE_PROGRESS_S"  # in the environment: the seconds, for whoever reads along
 
 
@@ -30,12 +31,29 @@ def progress(
 
     Without items, call the bar's `update`. `form`: further arguments of tqdm.
     """
-    return tqdm(items, doing, total, unit=unit, mininterval=interval(), delay=delay, **form)
+    first = min(SOON_S, interval())
+    return Bar(items, doing, total, unit=unit, mininterval=first, delay=delay, **form)
+
+
+class Bar(tqdm):
+    """A bar whose first line comes soon, in a log file, too; the others keep the interval."""
+
+    def __iter__(self) -> Iterator[Any]:
+        with self:
+            for item in self.iterable:
+                yield item
+                self.update()
+
+    def update(self, n: float | None = 1) -> bool | None:
+        is_drawn = super().update(n)
+        if is_drawn:
+            self.mininterval = interval()
+        return is_drawn
 
 
 def tell_stage(what: str) -> None:
-    """Print what begins where neither bar nor clock shows it at once: in a log."""
-    if interval() >= LOGGED_S:
+    """Print in a log, where no clock shows it, what takes a while; of several processes, one."""
+    if interval() >= LOGGED_S and os.environ.get("RANK", "0") == "0":
         print(f"{what} ...", flush=True)
 
 
@@ -43,7 +61,8 @@ def tell_stage(what: str) -> None:
 def waiting(what: str) -> Iterator[None]:
     """Show `what`, and the seconds that have passed, on standard error until the context ends.
 
-    Whoever watches sees it at once: the import of a large package may hold up all threads.
+    Whoever watches sees it at once: the import of a large package may hold up all threads. A log
+    file has a line if it takes longer than SOON_S.
     """
 
     def begin() -> tqdm:
@@ -52,6 +71,8 @@ def waiting(what: str) -> Iterator[None]:
     clock = begin() if interval() < LOGGED_S else None
 
     def show(ended: Event) -> None:
+        if clock is None and not ended.wait(SOON_S):
+            tell_stage(what)
         if clock is not None or not ended.wait(interval()):
             with begin() if clock is None else clock as shown:
                 draw(shown, ended)

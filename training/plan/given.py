@@ -25,7 +25,8 @@ from training.data.survey import Survey
 from training.machine.devices import pick_device, pick_dtype
 from training.machine.memory import kept_bytes, room
 from training.machine.processes import World
-from training.plan.pilot import Speed, evaluated_tokens, exact_facts, measured_hardness
+from training.machine.progress import waiting
+from training.plan.pilot import MEASURING, Speed, evaluated_tokens, exact_facts, measured_hardness
 from training.plan.plan import BEYOND, EVALUATIONS, MIN_STEPS, Plan, divided
 from training.plan.scaling import MANY_EPOCHS, most_epochs
 from training.run.clock import Clock
@@ -80,7 +81,8 @@ class Given:
         if self.initial and "micro_batch_size" not in self.chosen:
             training = in_memory(training, shape, self.world)
         speed = Speed()
-        speed.measure(model.n_layer, shape, training, seconds=0.0, world=self.world)
+        with waiting(MEASURING):
+            speed.measure(model.n_layer, shape, training, seconds=0.0, world=self.world)
         facts = exact_facts(shards)
         part = math.ceil(training.batch_size / self.world.size)
         step_s = speed.step_seconds(model.n_layer, shape, part)

@@ -72,7 +72,6 @@ class Speed:
         forward = n_tokens * flops_per_token(model) / 3
         return SAMPLES_S * (1 + model.n_layer) + forward / between(self.passes, depth)
 
-    @waiting(MEASURING)
     def measure(
         self,
         depth: int,
@@ -85,8 +84,6 @@ class Speed:
 
         It is that of each process of `world`; several must take just three steps, in 0 seconds.
         """
-        if world.is_first and not self.passes:
-            tell_stage(MEASURING)
         state = fresh_state(model, training, world)  # as with all rows that it takes at once
         batch_size = max(1, MEASURED_TOKENS // model.block_size)
         at_once = math.gcd(batch_size, training.micro_batch_size)  # more may not fit the memory
@@ -123,8 +120,6 @@ def measured_times(task: TranslationTask, run: Run) -> tuple[float, float]:
     evaluation."""
     training = dataclasses.replace(run.train, learning_rate=0.0)
     took = []
-    if task.world.is_first:
-        tell_stage(MEASURING)
     with waiting(MEASURING):
         state = fresh_state(run.model, training, task.world)
         model: Any = state.model

@@ -20,7 +20,9 @@ from gptcore.text.tokenizer import Tokenizer
 from training.data.shards.folder import Shards
 from training.data.survey import Survey, bytes_per_token
 from training.machine.flops import parameters
+from training.machine.progress import waiting
 from training.plan.pilot import (
+    MEASURING,
     PILOT_DEPTH,
     Speed,
     evaluated_tokens,
@@ -54,6 +56,7 @@ def estimated_facts(found: Survey) -> Facts:
     return Facts(found.n_bytes, bytes_per_token(found, tokenizer))
 
 
+@waiting(MEASURING)
 def make_plan(
     facts: Facts,
     depths: Iterable[int],

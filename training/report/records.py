@@ -80,11 +80,11 @@ def draw_loss(history: History) -> None:
     figure = Figure(figsize=(8, 4.5))
     left = figure.subplots()
     left.set(xlabel="step", ylabel="training loss (nats per token)")
-    right = left.twinx()
-    right.set_ylabel("held-out bits per byte", color="#c0504d")
     if losses := history.curve("loss"):
         left.plot(losses["step"], losses["y"], color="#9bb8d3")
     if bits := history.curve("bits_per_byte"):
+        right = left.twinx()
+        right.set_ylabel("held-out bits per byte", color="#c0504d")
         right.plot(bits["step"], bits["y"], color="#c0504d", marker="o")
     with new_file(history.run.path / "loss.png") as temporary:
         figure.savefig(temporary, dpi=120, format="png")

@@ -120,9 +120,11 @@ class Run(Settings):
         try:
             values = read_sealed(path / CONFIG)
         except (FileNotFoundError, NotADirectoryError):
-            hint = nearest_beside(path) or "name a folder that training wrote"
             if is_locked(path / LOCK):
-                hint = "a training has just begun there: wait for its first checkpoint"
+                raise UserError(
+                    f"the training in {path} has just begun: wait for its first checkpoint"
+                ) from None
+            hint = nearest_beside(path, "runs", "models") or "name a folder that training wrote"
             raise UserError(f"no training run at {path}: {hint}") from None
         check_format(values, FORMAT, str(path / CONFIG))
         found = read_as(Settings, values, str(path / CONFIG))

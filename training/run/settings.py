@@ -15,7 +15,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from gptcore.checks import UserError, check_choice
-from gptcore.config import ModelConfig
+from gptcore.config import ModelConfig, Seq2SeqConfig
+from gptcore.system.wording import word
 from gptcore.typed_json import as_json
 from training.run.config import TrainConfig
 from training.run.directory import Run, begun
@@ -160,9 +161,12 @@ def check_same(run: Run, given: Mapping[str, Any], own: Mapping[str, Any]) -> No
     for key, value in given.items():
         if differs(key, value, own.get(key)):
             found = f"has {key}={own[key]}" if key in own else "was started without it"
+            remedy = "give the options that it was started with, or only --out, or choose another"
+            if run.is_settled and not isinstance(run.model, Seq2SeqConfig):
+                found += " and is complete"
+                remedy = f"to train it further, add --init {word(run.path)} and choose another"
             raise UserError(
-                f"--resume: {key}={value}, but the run in {run.path} {found}: give the options "
-                f"that it was started with, or only --out, or choose another --out"
+                f"--resume: {key}={value}, but the run in {run.path} {found}: {remedy} --out"
             )
 
 

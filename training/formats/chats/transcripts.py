@@ -23,7 +23,7 @@ from training.formats.lines import head_of, numbered_lines, open_text
 from training.formats.places import File
 
 PAUSE = timedelta(hours=6)  # a longer silence begins another conversation
-OPENS = "it opens a talk: it answers nobody"
+OPENS = "it begins a conversation, so there is nothing that it answers"
 BEFORE_NOON = {"am", "上午", "午前", "오전", "ص", "πμ"}
 AFTER_NOON = {"pm", "下午", "午後", "오후", "م", "μμ"}
 ORDERS = ("dmy", "mdy", "ymd")  # of day, month and year, as countries write dates
