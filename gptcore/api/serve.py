@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from gptcore.bundle import read_facts
 from gptcore.checks import UserError
 from gptcore.system.cores import say_if_busy
-from gptcore.system.network import allow_connections, check_port, is_loopback, reachable
+from gptcore.system.network import allow_connections, checked_port, is_loopback, reachable
 from gptcore.system.runtime import check_runtime
 from gptcore.terminal import add_model_arguments
 
@@ -71,7 +71,7 @@ def add_door_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     host = options.host.strip("[]")
-    check_port(host, options.port)
+    options.port = checked_port(host, options.port)
     allow_connections()
     if others_reach(options, host) and not (options.api_key or options.public):
         door, place = f"--host {host}", "this machine"

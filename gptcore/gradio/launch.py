@@ -22,7 +22,7 @@ from gptcore.config import Seq2SeqConfig
 from gptcore.page.load import load_page
 from gptcore.system.cores import say_if_busy
 from gptcore.system.files import CHECKOUT
-from gptcore.system.network import allow_connections, check_port, in_url, is_loopback, reachable
+from gptcore.system.network import allow_connections, checked_port, in_url, is_loopback, reachable
 from gptcore.system.runtime import (
     WITH_CUDA,
     has_gpu_package,
@@ -125,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
         return run_window(options, host)
     for folder in filter(None, (options.model, options.translate)):
         read_facts(folder)
-    check_port(host, options.port)
+    options.port = checked_port(host, options.port)
     allow_connections()
     login, access = choose_login(options, host), choose_access(options, host)
     print(runtime_line(installed_runtimes(), has_gpu_package()), flush=True)

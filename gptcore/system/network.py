@@ -22,23 +22,25 @@ def in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def check_port(host: str, port: int) -> None:
-    """Raise UserError if the page cannot listen on this port; Gradio would show a traceback.
+def checked_port(host: str, port: int) -> int:
+    """Return a port, for 0 one that is free. Raises UserError if the page cannot listen on it.
 
     For localhost neither of its addresses may be another program's, which would get what is sent
     there, such as a key of the API.
     """
-    if not 1 <= port <= MOST_PORT:
+    if not 0 <= port <= MOST_PORT:
         raise UserError(f"--port {port} is out of range: a port is a number from 1 to {MOST_PORT}")
     for address in [host, *(own for own in localhost() if host in LOCALHOST)]:
         try:
-            listen(address, port).close()
+            with listen(address, port) as bound:
+                port = bound.getsockname()[1]
         except (OSError, UnicodeError) as error:
             too = "" if address == host else f", which is localhost as {in_url(host)} is"
             raise UserError(
                 f"cannot listen on {in_url(address)}:{port} ({error}){too}: choose another --host "
                 f"or --port"
             ) from None
+    return port
 
 
 def listen(host: str, port: int) -> socket.socket:
