@@ -131,7 +131,7 @@ def test_the_glass_box_shows_what_might_have_been_and_branches(page: Page) -> No
     rows = panel.locator(".alternative")
     expect(rows).to_have_count(5)
     assert rows.first.is_disabled()  # what it wrote, greedily, is the likeliest
-    shares = [float(t.split("\n")[-1].rstrip(" %")) for t in rows.all_inner_texts()]
+    shares = [float(t.split("\n")[-1].strip("< %")) for t in rows.all_inner_texts()]
     assert shares == sorted(shares, reverse=True) and sum(shares) <= 101
     page.screenshot(path=SCREENSHOTS / "glass.png")
     before = "".join(tokens.all_text_contents()[:3])
