@@ -228,7 +228,7 @@ def test_inspect_shows_what_the_model_computes(page: Page, seen_model: OnnxModel
         chips.nth(at).click()
         shares = page.locator(".next .share").all_inner_texts()
         for share, (_, _, logprob) in zip(shares, seen.following[at], strict=True):
-            assert abs(float(share.rstrip(" %")) - 100 * math.exp(logprob)) < 0.6
+            assert abs(float(share.strip("< %")) - 100 * math.exp(logprob)) < 0.6
     n_layer, n_head, n, _ = seen.attention.shape
     assert cells(page) == (n, n) and page.locator(".head-picture").count() == n_head
     assert page.get_by_label("Layer", exact=True).locator("option").count() == n_layer
