@@ -116,7 +116,7 @@ def test_of_one_long_text_only_the_beginning_is_looked_at(monkeypatch: pytest.Mo
     monkeypatch.setattr("training.look.notices.STRETCHES", 10)
     mail = "ann@example.org "
     said = noticed(mail + prose(1) + mail, mail)
-    assert said == ("1 e-mail address: a model may repeat them\n(of the first 1,000 characters)")
+    assert said == ("1 e-mail address, which a model may repeat\n(of the first 1,000 characters)")
 
 
 def test_equal_and_nearly_equal_documents_are_counted() -> None:
@@ -175,7 +175,7 @@ def test_a_large_text_is_noticed_in_its_beginning(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("training.look.notices.NOTICED", 50)
     said = noticed("ann@example.org " * 4, "bob@example.org", "eve@example.org")
     assert said.splitlines() == [
-        "3 e-mail addresses: a model may repeat them",
+        "3 e-mail addresses, which a model may repeat",
         "(of the first 50 characters)",
     ]
 

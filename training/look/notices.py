@@ -6,7 +6,7 @@
 >>> for line in notices.lines():
 ...     print(line)
 1 of 2 lines looks like markup, such as '<p>Hello</p>': a model will write it, too
-1 e-mail address and 1 phone number: a model may repeat them
+1 e-mail address and 1 phone number, which a model may repeat
 """
 
 import re
@@ -99,7 +99,7 @@ class Notices:
             if (n := self.counts[what])
         ]
         if private:
-            notices.append(f"{' and '.join(private)}: a model may repeat them")
+            notices.append(f"{' and '.join(private)}, which a model may repeat")
         if notices and not self.is_whole:
             notices.append(f"(of the first {self.n_characters:,} characters)")
         return notices
