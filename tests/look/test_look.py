@@ -141,10 +141,10 @@ def test_equal_and_nearly_equal_documents_are_counted() -> None:
         ("Price &amp; offer", "like markup"),
         ("PK\x03\x04 data", "like binary data"),
         ("a broken \ufffd character", "like binary data"),
-        ("write to Ann.Lee+news@mail.example.org today", "1 e-mail address:"),
-        ("call +49 (30) 123-4567 now", "1 phone number:"),
-        ("call (212) 555-0123", "1 phone number:"),
-        ("ruf 0151 2345678 oder 089/1234567 an", "2 phone numbers:"),
+        ("write to Ann.Lee+news@mail.example.org today", "1 e-mail address,"),
+        ("call +49 (30) 123-4567 now", "1 phone number,"),
+        ("call (212) 555-0123", "1 phone number,"),
+        ("ruf 0151 2345678 oder 089/1234567 an", "2 phone numbers,"),
     ],
 )
 def test_what_is_unlike_prose_is_noticed(line: str, told: str) -> None:
@@ -167,7 +167,7 @@ def test_prose_is_not_noticed(line: str) -> None:
 
 def test_a_long_message_without_spaces_is_looked_at_in_no_time() -> None:
     began = process_time()
-    assert "1 e-mail address:" in noticed("-" * 200_000 + " ann@example.org")  # it took a minute
+    assert "1 e-mail address," in noticed("-" * 200_000 + " ann@example.org")  # it took a minute
     assert process_time() - began < 10
 
 
