@@ -1,9 +1,11 @@
 """Chat in the terminal: gptcore chat [MODEL]. A base model continues what is typed.
 
-The reply is streamed. Ctrl-C stops it and keeps what was written; /quit or Ctrl-D ends the program.
+The reply is streamed. Ctrl-C stops it and keeps what was written; /new begins a new conversation;
+/quit or Ctrl-D ends the program.
 """
 
 import argparse
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -72,7 +74,8 @@ def run(options: argparse.Namespace) -> int:
     if options.system and not model.bundle.is_chat:
         raise UserError(f"--system: {options.model} was not trained on conversations")
     print(f"{model.bundle.name}: {device_line(model)}")
-    print("Ctrl-C stops a reply; /quit or Ctrl-D ends.")
+    new = "/new begins a new conversation; " if model.bundle.is_chat else ""
+    print(f"Ctrl-C stops a reply; {new}/quit or Ctrl-D ends.")
     system = [{"role": "system", "content": options.system}] if options.system else []
     with ctrl_c(lambda *_: None):  # between a prompt and a reply there is nothing to stop
         if model.bundle.is_chat:
@@ -83,9 +86,17 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def converse(model: Model, messages: list[Message], sampling: Sampling, max_tokens: int) -> None:
+def converse(model: Model, system: list[Message], sampling: Sampling, max_tokens: int) -> None:
     """Answer each typed line. A refused message leaves the conversation unchanged."""
+    messages = system
     for text in typed():
+        if text == "/new":
+            messages = system
+            print("(a new conversation)")
+            continue
+        if re.fullmatch(r"/\w+", text):
+            print(f"({text} is no command: /new begins a new conversation, /quit ends)")
+            continue
         asked = [*messages, {"role": "user", "content": text}]
         reply = shown(partial(chat, model, asked, sampling, max_tokens))
         if reply is not None:

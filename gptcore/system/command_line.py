@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
@@ -153,7 +154,8 @@ def guard(run: Callable[[], int], requirements: str, kept: Callable[[], str] = s
     except UserError as error:
         return say(f"error: {error}", REFUSED)
     except ModuleNotFoundError as error:
-        first = f" (on a machine without a GPU, first {CPU_TORCH})" * (error.name == "torch")
+        is_first = "train" in requirements and not find_spec("torch")
+        first = f" (on a machine without a GPU, first {CPU_TORCH})" * is_first
         told = f"error: the package {error.name} is missing: pip install -r {requirements}{first}"
         return say(told, 1)
     except BrokenPipeError:

@@ -35,8 +35,18 @@ def test_a_conversation_is_remembered_and_quit_ends_it() -> None:
     assert "Ada" in first and "Ada" in second
     begun = result.stdout.splitlines()[:2]
     assert begun[0].startswith("gptcore chat: 8,262,432 parameters on ")
-    assert begun[1] == "Ctrl-C stops a reply; /quit or Ctrl-D ends."
+    commands = "/new begins a new conversation; /quit or Ctrl-D ends."
+    assert begun[1] == f"Ctrl-C stops a reply; {commands}"
     assert result.stderr == ""
+
+
+def test_a_new_conversation_knows_nothing_of_the_one_before() -> None:
+    said = talk("My name is Ada.", "/new", "Hello!", "/help")
+    alone = replies(talk("Hello!"))
+    assert replies(said)[1:] == [
+        f"(a new conversation)\n{alone[0]}",
+        "(/help is no command: /new begins a new conversation, /quit ends)",
+    ]
 
 
 def test_the_end_of_the_input_ends_it_and_options_reach_the_model() -> None:

@@ -158,8 +158,8 @@ def late(history: History) -> Iterator[Finding]:
 
 def uncertain(history: History) -> Finding:
     """The held-out text is so short that its loss says little."""
-    is_chat = history.run.data.chat
-    more = "more wordings of each question where it fails" if is_chat else "more text"
+    is_asked = history.run.data.chat and not history.run.options.get("me")  # a table of questions
+    more = "more wordings of each question where it fails" if is_asked else "more text"
     return Finding(
         f"Only {history.run.data.held_out_tokens:,} tokens are held out: their loss and bits per "
         f"byte say little, so they are not shown and choose no step. Ask the model what it should "
