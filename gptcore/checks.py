@@ -64,7 +64,7 @@ def nearest(word: str, known: Collection[str]) -> str:
 
 
 def nearest_beside(path: Path, *rooms: str) -> str:
-    """Return a question after what was meant by a path where nothing is, or "".
+    """Return "did you mean ...?" for a path that does not exist, or "" if nothing is like it.
 
     It may be in one of the folders `rooms`. Beside the path, what has the same ending is preferred,
     as another kind of file may be of no use.

@@ -87,7 +87,7 @@ def check_ids(ids: Any, tokenizer: Tokenizer, readable: int) -> None:
 
 
 async def translated(model: OnnxTranslator, text: Any, beams: Any) -> AsyncIterator[Translation]:
-    """Yield as translate_lines does, for an event loop, until the program ends."""
+    """Yield what translate_lines does without holding up the event loop; end with the program."""
     lines = translate_lines(model, text, beams)
     while main_thread().is_alive():
         result = await asyncio.wrap_future(in_thread(lambda: next(lines, None)))

@@ -96,7 +96,7 @@ def advice(parser: argparse.ArgumentParser, unknown: str) -> str:
 
 
 def number(text: str) -> float:
-    """Return what was typed for a number; argparse would speak of an invalid float value."""
+    """Return the number that was typed; argparse would speak of an invalid float value."""
     try:
         return float(text)
     except ValueError:
@@ -207,7 +207,7 @@ def interrupt(number: int, frame: FrameType | None) -> NoReturn:
 def interrupt_again(
     otherwise: Callable[["sys.UnraisableHookArgs"], object], dropped: "sys.UnraisableHookArgs"
 ) -> None:
-    """Raise an interrupt again, in a moment, that came in a callback, where Python drops it.
+    """Send an interrupt once more that came in a callback, where Python drops it.
 
     Each import has such a callback: of 600 interrupts while PyTorch is imported, one was lost.
     """

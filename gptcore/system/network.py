@@ -23,7 +23,7 @@ def in_url(host: str) -> str:
 
 
 def checked_port(host: str, port: int) -> int:
-    """Return a port, for 0 one that is free. Raises UserError if the page cannot listen on it.
+    """Return the port to listen on; 0 stands for any free one. Raises UserError if it is taken.
 
     For localhost neither of its addresses may be another program's, which would get what is sent
     there, such as a key of the API.
@@ -76,7 +76,7 @@ def listen_here(port: int) -> list[socket.socket]:
 
 
 def localhost() -> list[str]:
-    """Return the addresses that a browser takes for localhost, one as well as the other."""
+    """Return the addresses of localhost, of which a browser may use either."""
     return ["127.0.0.1", *["::1"] * has_ipv6()]
 
 

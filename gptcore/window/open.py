@@ -125,7 +125,7 @@ class Serving(Thread):
         self.window.close()
 
     def end(self) -> None:
-        """End the server; the process ends when what it loads is loaded."""
+        """End the server; if it still loads a model, the process ends once that is loaded."""
         if self.server:
             self.server.should_exit = self.server.force_exit = True
             self.join()

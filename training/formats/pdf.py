@@ -153,7 +153,7 @@ def joined(lines: Sequence[Line]) -> str:
 
 
 def has_room(lines: Sequence[Line], i: int, word: float) -> bool:
-    """Return whether line `i` has room for a word of this width: then its end is meant.
+    """Return whether line `i` has room for a word of this width: if so, the author ended it.
 
     The margin is the third longest of the lines around it in its column, as a title or another
     column may be longer.
