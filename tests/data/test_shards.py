@@ -22,6 +22,7 @@ from training.data.shards.tokenising import tokenise
 from training.data.sources import finished_shards
 from training.data.survey import survey
 from training.formats.places import find_files
+from training.run.facts import FEW_HELD_OUT
 
 BYTES = Tokenizer({bytes([b]): b for b in range(256)})
 
@@ -64,9 +65,10 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 def test_decoding_the_shards_gives_back_the_corpus_in_order(shards: Shards, corpus: Corpus) -> None:
     found = survey(corpus)
-    for split, held_out in (("train", False), ("val", True)):
+    held_out = [words_of(d) for d in corpus() if found.is_validation(d)]
+    others = [words_of(d) for d in corpus() if not found.is_validation(d)]
+    for split, expected in (("train", others + held_out), ("val", held_out)):  # which are few
         ids = documents_in(shards, split)
-        expected = [words_of(d) for d in corpus() if found.is_validation(d) == held_out]
         assert [shards.tokenizer.decode(document) for document in ids] == expected
         assert {document[0] for document in ids} == {shards.tokenizer.special["<|endoftext|>"]}
         n_tokens = shards.manifest["splits"][split]["n_tokens"]
@@ -195,13 +197,26 @@ def test_small_shards_hold_whole_documents_and_together_all_of_them(
         assert documents_in(small, split) == documents_in(shards, split)
 
 
+@pytest.mark.parametrize("n_words", [900, 1100])
+def test_what_is_held_out_is_learned_if_it_is_too_little_to_measure_on(
+    tokenizer: Tokenizer, tmp_path: Path, n_words: int
+) -> None:
+    texts = [f"{i} " + "word " * n_words for i in range(4)]
+    n_tokens = len(tokenizer.encode(texts[0]))
+    texts = [text[: len(text) * n_words // n_tokens] for text in texts]  # a word is some tokens
+    shards = prepare(lambda: texts, tmp_path, 0, tokenizer)
+    [held_out], learned = documents_in(shards, "val"), documents_in(shards, "train")
+    assert (len(held_out) < FEW_HELD_OUT) == (held_out in learned) == (n_words == 900)
+    assert len(learned) == 3 + (n_words == 900)
+
+
 def test_ids_over_65535_are_written_in_four_bytes(tmp_path: Path) -> None:
     pairs = [bytes(pair) for pair in product(range(256), repeat=2)]
     large = Tokenizer({t: i for i, t in enumerate([bytes([b]) for b in range(256)] + pairs)})
     texts = [f"Text number {i}" for i in range(40)]
     shards = prepare(lambda: texts, tmp_path, 0, large)
     assert shards.manifest["dtype"] == "uint32"
-    ids = documents_in(shards, "train") + documents_in(shards, "val")
+    ids = documents_in(shards, "train")
     assert max(map(max, ids)) == large.special["<|endoftext|>"] == 65_792
     assert sorted(map(large.decode, ids)) == sorted(texts)
 

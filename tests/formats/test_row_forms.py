@@ -209,11 +209,9 @@ def test_a_reply_of_weight_0_is_read_and_marked(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", "".join(f"{json.dumps(row)}\n" for row in [row, *MANY]))
     assert documents(path)[0] == row["messages"]
     shards = prepare(lambda: documents(path), tmp_path, vocab_size=262)
-    learned: list[int] = []
-    for rows in (Rows(shards, split, 16) for split in ("train", "val")):
-        _, targets = rows.batch(range(len(rows)), fresh_only=True)
-        learned += [token for token in targets.flatten().tolist() if token >= 0]
-    text = shards.tokenizer.decode(learned)
+    rows = Rows(shards, "train", 16)
+    _, targets = rows.batch(range(len(rows)), fresh_only=True)
+    text = shards.tokenizer.decode([token for token in targets.flatten().tolist() if token >= 0])
     assert "Secret" not in text and text.count("Hello!") == 1 and text.count("Reply") == 40
 
 

@@ -173,14 +173,17 @@ def test_too_few_steps_for_a_little_text_are_told_where_no_loss_is_expected(tmp_
     hurried, little = findings(History(dataclasses.replace(run, data=data)))
     assert hurried.text == "There was time for 100 of the 215 planned steps."
     assert hurried.remedy == "a longer training: --minutes 4.3"
-    assert little.text.startswith("Only 57 tokens are held out")
+    assert little.text.startswith("Only 57 tokens could be held out")
     as_planned = dataclasses.replace(data, planned_steps=100)
     assert len(findings(History(dataclasses.replace(run, data=as_planned)))) == 1
 
 
 def test_a_loss_over_hardly_a_text_says_little(tmp_path: Path) -> None:
     run = run_with(tmp_path, FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
-    for held_out, said in ((256, "Only 256 tokens are held out"), (5000, "The held-out loss was")):
+    for held_out, said in (
+        (256, "Only 256 tokens could be held out"),
+        (5000, "The held-out loss was"),
+    ):
         data = dataclasses.replace(run.data, held_out_tokens=held_out)
         [found] = findings(History(dataclasses.replace(run, data=data)))
         assert found.text.startswith(said)

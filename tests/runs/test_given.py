@@ -187,34 +187,34 @@ def test_durations_are_for_people() -> None:
     ]
 
 
-def test_of_a_little_text_it_is_said_what_is_not_learned(
+def test_a_little_text_is_learned_whole_or_it_is_said_what_may_not_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = tmp_path / "shop.csv"
     rows = [f"How much is lamp {i}?,It is {3 * i + 7} euros." for i in range(40)]
     table.write_text("\n".join(["question,answer", *rows]))
     command = [str(table), "--preset", "tiny", "--set", "steps=1", "--out", str(tmp_path / "run")]
-    told = r'note: the document that begins with "(.*)" is held out to measure on, and'
-    assert main(["look", str(table)]) == 0
-    [said] = re.findall(told, capsys.readouterr().out)
+    told = r'note: the document that begins with "(.*)" may be held out to measure on, and'
     assert main([*command, "--plan"]) == 0
-    assert re.findall(told, capsys.readouterr().out) == [said]
+    assert not re.findall(told, capsys.readouterr().out)
     shards = load_shards(next((tmp_path / "shards").glob("*/manifest.json")).parent)
     learned = "".join(shards.tokenizer.show(part[:].tolist()) for part in shards.split("train"))
-    assert said.startswith("How much is lamp ") and said not in learned
+    assert all(row.partition(",")[0] in learned for row in rows)
+    long = [f"How is lamp {i} made?,{'It is made of glass. ' * 100}" for i in range(4)]
+    table.write_text("\n".join(["question,answer", *long]))
+    assert main(["look", str(table)]) == 0
+    [said] = re.findall(told, capsys.readouterr().out)
+    assert said.startswith("How is lamp ")
     table.write_text("\n".join(["question,answer", *rows * 60]))
     assert main(["look", str(table)]) == 0
-    assert "is held out" not in capsys.readouterr().out, "of more text it is a twentieth"
-    table.write_text("question,answer\nHi,Hello!\n")
-    assert main(["look", str(table)]) == 0
-    assert "is held out" not in capsys.readouterr().out, "there is nothing else to learn"
+    assert "held out" not in capsys.readouterr().out, "of more text it is a twentieth"
 
 
-def test_of_a_little_plain_text_the_words_that_are_held_out_are_told_without_marks(
+def test_of_a_little_plain_text_the_words_that_may_be_held_out_are_told_without_marks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    book = tmp_path / "book.txt"
-    book.write_text("\n\n".join(f"Lamp {i} costs {3 * i + 7} euros, or less." for i in range(90)))
-    command = [str(book), "--preset", "tiny", "--set", "steps=1", "--out", str(tmp_path / "run")]
-    assert main([*command, "--plan"]) == 0
+    texts = [f"Lamp {i} costs {3 * i + 7} euros, or less. " * 30 for i in range(4)]
+    file = tmp_path / "lamps.jsonl"
+    file.write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
+    assert main(["look", str(file)]) == 0
     assert 'note: the document that begins with "Lamp ' in capsys.readouterr().out

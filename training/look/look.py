@@ -23,6 +23,7 @@ from training.look.wordings import Wordings
 from training.machine.progress import progress
 from training.plan.scaling import vocabulary
 from training.report.findings import OR_INIT, may_be_english
+from training.run.facts import FEW_HELD_OUT
 
 SHOWN_FILES, SHOWN_REASONS, SHOWN_UNUSED = 20, 8, 5  # the others are counted
 N_SAMPLES = 3
@@ -32,8 +33,8 @@ LITTLE = (
     "megabyte is better"
 )
 HELD_OUT = (
-    'note: the document that begins with "{}" is held out to measure on, and is not learned; where '
-    "that matters, say the same in another one, in other words"
+    'note: the document that begins with "{}" may be held out to measure on, and is not learned '
+    "then; where that matters, say the same in another one, in other words"
 )
 SHOWN_BAD = 20  # files that cannot be read; a pattern of the shell may name thousands
 READ = "texts, Markdown, JSON, tables, web pages, EPUB, PDF and exported chats can be read"
@@ -174,6 +175,8 @@ class Look:
         of_files = f"{len(unused):,} of {counted(len(self.files), 'file')} {are} not used"
         n_tokens = found.n_bytes / bytes_per_token(found, tokenizer)
         held_out = found.only_held_out if found.n_documents - found.n_equal > 1 else None
+        if held_out and len(document_text(held_out).encode()) < FEW_HELD_OUT:
+            held_out = None  # it has fewer tokens than bytes, and is learned, too
         lines = [
             f"in all {counted(found.n_documents, 'document')} of "
             f"{found.n_characters:,} characters, about {rounded(n_tokens):,} tokens; "

@@ -161,8 +161,8 @@ def uncertain(history: History) -> Finding:
     is_asked = history.run.data.chat and not history.run.options.get("me")  # a table of questions
     more = "more wordings of each question where it fails" if is_asked else "more text"
     return Finding(
-        f"Only {history.run.data.held_out_tokens:,} tokens are held out: their loss and bits per "
-        f"byte say little, so they are not shown and choose no step. Ask the model what it should "
+        f"Only {history.run.data.held_out_tokens:,} tokens could be held out, which are too few to "
+        f"measure on: nothing of them is shown or chooses a step. Ask the model what it should "
         f"know.",
         f"{more}{or_init(history)}",
     )

@@ -14,7 +14,7 @@ from training.run.clock import Clock
 from training.run.config import TrainConfig
 
 FORMAT = 1  # format number of a run's config.json
-FEW_HELD_OUT = 1000  # tokens; a loss over fewer is mostly chance
+FEW_HELD_OUT = 1000  # tokens; a loss over fewer is mostly chance, so they are learned, too
 HELD_OUT = ("bits_per_byte", "val_loss")  # figures of held-out text
 
 

@@ -29,10 +29,11 @@ from gptcore.typed_json import check_format
 from training.data.corpus import Corpus, document_number, document_text
 from training.data.shards.remote import MANIFEST, RemoteFolder
 from training.data.shards.shard import Shard, ShardWriter
-from training.data.shards.tokenising import tokenise
+from training.data.shards.tokenising import Tokens, tokenise
 from training.data.survey import Survey, Surveyor, survey
 from training.formats.found import Document
 from training.machine.progress import progress
+from training.run.facts import FEW_HELD_OUT
 
 FORMAT = 1  # format number in the manifest; part of the key of a cache
 CACHE = "cache"  # folder in the run directory for the shards in use from a URL
@@ -233,14 +234,22 @@ def write_splits(
 ) -> tuple[dict[str, Any], Surveyor]:
     """Write the shards of both splits; return what each holds, and the counts of the documents.
 
-    `limit`: documents with a lower document_number are held out. `only`: see ShardWriter.
+    `limit`: documents with a lower document_number are held out. Where these are too few to measure
+    on, no figure of them is shown or chooses anything, and they are learned, too. `only`: see
+    ShardWriter; nobody knows how few all pieces hold out.
     """
     writers = {split: ShardWriter(folder, split, only) for split in SPLITS}
-    surveyor = Surveyor()
+    surveyor, held_out, n_held_out = Surveyor(), list[Tokens](), 0
     for made in tokenise(documents, tokenizer, dtype_of(tokenizer)):
         surveyor.add(made.document)
-        writer = writers["val" if surveyor.numbers[-1] < limit else "train"]
-        writer.add(made.ids, made.unlearned)
+        is_held_out = surveyor.numbers[-1] < limit
+        writers["val" if is_held_out else "train"].add(made.ids, made.unlearned)
+        if is_held_out and n_held_out < FEW_HELD_OUT:
+            held_out.append(made)
+            n_held_out += made.n_learned
+    if only is None and n_held_out < FEW_HELD_OUT:
+        for made in held_out:
+            writers["train"].add(made.ids, made.unlearned)
     return {split: writer.finish() for split, writer in writers.items()}, surveyor
 
 
