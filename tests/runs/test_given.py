@@ -28,19 +28,20 @@ SETTINGS = [TrainConfig(), *TRAININGS.values()]
 
 @given(st.sampled_from(SETTINGS), st.integers(1, 10**7), st.sampled_from([4, 16, 60]))
 def test_what_nobody_chose_fits_any_text(training: TrainConfig, n_rows: int, epochs: int) -> None:
-    new = fitted(training, n_rows, (), epochs)
+    new = fitted(training, n_rows, 256, (), epochs)
     assert new.steps <= training.steps and new.batch_size <= max(n_rows, 1)
     assert new.steps * new.batch_size <= (epochs + 1) * n_rows or new.steps <= SMALL_TEXT_STEPS
     assert new.warmup_steps <= new.steps / 10
     assert new.eval_every <= new.steps and new.log_every <= new.steps
     assert not list(doubts(new, n_rows, 256))
-    assert fitted(new, n_rows, (), epochs) == new
+    assert fitted(new, n_rows, 256, (), epochs) == new
 
 
 @given(st.integers(1, 10**5))
 def test_what_the_user_chose_stays(n_rows: int) -> None:
     asked = TrainConfig(steps=7777, batch_size=24, micro_batch_size=8, warmup_steps=999)
-    new = fitted(asked, n_rows, ("steps", "batch_size", "micro_batch_size", "warmup_steps"))
+    chosen = ("steps", "batch_size", "micro_batch_size", "warmup_steps")
+    new = fitted(asked, n_rows, 256, chosen)
     assert (new.steps, new.batch_size, new.micro_batch_size) == (7777, 24, 8)
     assert new.warmup_steps == 999
 
@@ -66,7 +67,7 @@ def test_usual_settings_are_not_doubted() -> None:
 
 
 def test_a_fine_tuning_takes_no_longer_than_it_is_given() -> None:
-    training = fitted(TrainConfig(steps=300), 4000, (), 4)
+    training = fitted(TrainConfig(steps=300), 4000, 256, (), 4)
     plan = Plan(1, PRESETS["tiny"], training, Facts(10**6, 4.0), step_s=1.0, evaluation_s=2.0)
     short = in_time(plan, 100, 4000, ())
     assert short.training.steps == 92 and short.seconds == 100
@@ -90,7 +91,7 @@ def test_evaluations_that_take_long_are_few(
     steps: int, step_s: float, evaluation_s: float, minutes: int
 ) -> None:
     """A fine-tuning of 20 minutes was told to take 35, as it evaluated every 250 steps."""
-    training = fitted(TrainConfig(steps=steps), 10**5, ())
+    training = fitted(TrainConfig(steps=steps), 10**5, 256, ())
     plan = Plan(1, PRESETS["tiny"], training, Facts(10**6, 4.0), step_s, evaluation_s)
     short = in_time(plan, 60 * minutes, 10**5, ())
     assert short.training.eval_every == short.training.steps and short.seconds == 60 * minutes
@@ -213,7 +214,7 @@ def test_a_little_text_is_learned_whole_or_it_is_said_what_may_not_be(
 def test_of_a_little_plain_text_the_words_that_may_be_held_out_are_told_without_marks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    texts = [f"Lamp {i} costs {3 * i + 7} euros, or less. " * 30 for i in range(4)]
+    texts = [f"Lamp {i} costs {3 * i + 7} euros, or less. " * 40 for i in range(4)]
     file = tmp_path / "lamps.jsonl"
     file.write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
     assert main(["look", str(file)]) == 0

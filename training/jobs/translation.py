@@ -84,7 +84,7 @@ def start(
         n_pairs=len(pairs),
         reverse=options.reverse,
     )
-    training = fitted(training, len(pairs), names_of(options.set), MANY_EPOCHS)
+    training = fitted(training, len(pairs), model.block_size, names_of(options.set), MANY_EPOCHS)
     run = Run(model, training, data, options=fixed_options(options), path=options.out)
     task = TranslationTask(run, source_tokenizer, tokenizer, learned, measured, world)
     examples = tuple(source for source, _ in held_out[:: len(held_out) // 4 or 1][:4])

@@ -1,7 +1,7 @@
 """Trainings of a given shape: settings that nobody chose fit the text; the time is predicted.
 
 >>> from training.run.config import TrainConfig
->>> fitted(TrainConfig(), n_rows=1000, chosen=()).steps
+>>> fitted(TrainConfig(), n_rows=1000, row_tokens=256, chosen=()).steps
 500
 >>> list(doubts(TrainConfig(steps=1000), n_rows=254, row_tokens=256))
 ['126 epochs: above about 60 a text is learned by heart; give more text, or --set steps=476']
@@ -33,7 +33,7 @@ from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.state import held_bytes
 
-# Most passes over a text, and the steps for which a small one is read more often, up to MANY_EPOCHS
+# Most passes over a text, and the steps for which a small one is read more often
 EPOCHS, SMALL_TEXT_STEPS = 16, 400
 FINE_TUNING_EPOCHS, FINE_TUNING_STEPS, ADAPTER_STEPS = 4, 80, 300  # of trained weights
 CPU_KEPT = 2e9  # bytes of a micro-batch: a CPU is no faster with more rows at a time
@@ -77,7 +77,7 @@ class Given:
         epochs = FINE_TUNING_EPOCHS if self.initial else EPOCHS
         further = ADAPTER_STEPS if training.lora else FINE_TUNING_STEPS
         least = further if self.initial else SMALL_TEXT_STEPS
-        training = fitted(training, n_rows, self.chosen, epochs, least)
+        training = fitted(training, n_rows, shape.block_size, self.chosen, epochs, least)
         if self.initial and "micro_batch_size" not in self.chosen:
             training = in_memory(training, shape, self.world)
         speed = Speed()
@@ -132,7 +132,8 @@ def in_time(plan: Plan, seconds: float, n_rows: int, chosen: Collection[str]) ->
     fewer = dataclasses.replace(plan.training, steps=steps)
     if "eval_every" not in chosen:
         fewer = dataclasses.replace(fewer, eval_every=steps)  # `fitted` divides it
-    training = fitted(fewer, n_rows, chosen, MANY_EPOCHS, evaluations=evaluations)
+    row = fewer.row_length(plan.model.block_size)
+    training = fitted(fewer, n_rows, row, chosen, MANY_EPOCHS, evaluations=evaluations)
     clock = Clock(seconds, plan.evaluation_s / plan.step_s, enough)
     return dataclasses.replace(plan, training=training, clock=clock)
 
@@ -175,6 +176,7 @@ def in_memory(training: TrainConfig, shape: ModelConfig, world: World = World())
 def fitted(
     training: TrainConfig,
     n_rows: int,
+    row_tokens: int,
     chosen: Collection[str],
     epochs: float = EPOCHS,
     small_text_steps: int = SMALL_TEXT_STEPS,
@@ -182,13 +184,14 @@ def fitted(
 ) -> TrainConfig:
     """Return settings for a text of n_rows rows, which is read at most `epochs` times.
 
-    It is read more often, up to MANY_EPOCHS times, if that makes fewer than `small_text_steps`.
+    It is read more often, up to `most_epochs`, if that makes fewer than `small_text_steps`.
     `chosen`: names of settings that the user gave; these stay.
     """
     batch = training.batch_size
     while "batch_size" not in chosen and batch > max(1, n_rows // MIN_STEPS_PER_EPOCH):
         batch //= 2
-    least = min(small_text_steps, max(1, MANY_EPOCHS * n_rows // batch))
+    most = most_epochs(n_rows * row_tokens)
+    least = min(small_text_steps, max(1, int(most * n_rows / batch)))
     enough = max(least, math.ceil(epochs * n_rows / batch))
     steps = training.steps if "steps" in chosen else min(training.steps, enough)
     every = math.ceil(steps / evaluations)

@@ -72,7 +72,7 @@ class Pilot:
 
 
 def most_epochs(tokens: float) -> float:
-    """Return how often a plan with --minutes reads a text of so many tokens, at the most."""
+    """Return how often a text of so many tokens is read, at the most."""
     return max(MANY_EPOCHS, ENOUGH_TOKENS / tokens)
 
 
