@@ -9,20 +9,23 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from token_shards import BYTES, ENDOFTEXT, PAD, Tokens, plain_rows, token_shards
+from token_shards import ASSISTANT, BYTES, ENDOFTEXT, PAD, USER, Tokens, plain_rows, token_shards
 
 from gptcore.text.chat_template import loss_mask
 from training.data.batches import Batches
+from training.data.exchanges import FOLLOWING
 from training.data.rows import IGNORED, WINDOW, Rows
 from training.machine.processes import World
 
 seeds = st.integers(0, 2**63 - 1)
 
 
-def slow_rows(documents: list[np.ndarray], block_size: int) -> Iterator[tuple[list, list]]:
+def slow_rows(
+    documents: list[np.ndarray], block_size: int, following: set[int]
+) -> Iterator[tuple[list, list]]:
     """Yield the inputs and targets of documents, row by row, as the module says it in words."""
     ids = np.concatenate(documents).astype(int)
-    starts = [sum(map(len, documents[:i])) for i in range(len(documents))]
+    starts = [sum(map(len, documents[:i])) for i in range(len(documents)) if i not in following]
     learned = loss_mask(ids, BYTES)
     at = 0
     while at < len(ids) - 1:
@@ -32,6 +35,15 @@ def slow_rows(documents: list[np.ndarray], block_size: int) -> Iterator[tuple[li
         yield row[:-1].tolist() + [PAD] * padding, targets
         inside = [start for start in starts if at < start <= at + block_size]
         at = inside[-1] if inside else at + block_size
+
+
+def slow_following(documents: list[np.ndarray], rng: np.random.Generator) -> set[int]:
+    """Draw which conversations of one reply follow another such, if most documents are such."""
+    is_one = [ids.tolist()[1:2] == [USER] and sum(ids == ASSISTANT) == 1 for ids in documents]
+    if sum(is_one) <= len(documents) / 2:
+        return set()
+    possible = [i for i in range(1, len(documents)) if is_one[i - 1] and is_one[i]]
+    return {i for i in possible if rng.random() < FOLLOWING}
 
 
 def slow_epoch(tokens: Tokens, rows: Rows, seed: int, epoch: int) -> list[tuple[list, list]]:
@@ -46,7 +58,9 @@ def slow_epoch(tokens: Tokens, rows: Rows, seed: int, epoch: int) -> list[tuple[
         documents = [d for s in shards for d in np.split(tokens.ids[s], tokens.starts[s][1:])]
         rng = np.random.default_rng([seed, epoch, window + 1])
         packed = [documents[i] for i in rng.permutation(len(documents))]
-        made = list(slow_rows(packed, rows.block_size))
+        following = slow_following(packed, rng) if n == 1 else set()
+        packed = [ids[1:] if i in following else ids for i, ids in enumerate(packed)]
+        made = list(slow_rows(packed, rows.block_size, following))
         made = [made[i] for i in rng.permutation(len(made))]
         n_rows = sum(int(rows.first[s + 1] - rows.first[s]) for s in shards)
         read += [made[i % len(made)] for i in range(n_rows)]

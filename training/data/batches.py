@@ -6,7 +6,8 @@
 Each epoch packs the documents in a new order: were their neighbours always the same, a model
 would learn them as part of the question. An epoch is read in windows of a few shards, so that a
 corpus may be larger than the disk: each epoch permutes the shards, divides them into windows,
-and permutes the documents, and then the rows, within each window.
+and permutes the documents, and then the rows, within each window. In a table of questions most
+documents follow another in its chat (training/data/exchanges.py).
 """
 
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 from torch import Tensor
 
+from training.data.exchanges import Exchanges
 from training.data.rows import WINDOW, Packing, Rows
 from training.machine.processes import World
 
@@ -28,6 +30,7 @@ class Batches:
 
     def __init__(self, rows: Rows, seed: int, batch_size: int):
         self.rows, self.seed, self.batch_size = rows, seed, batch_size
+        self.exchanges = Exchanges(rows)
         self.windows = lru_cache(2)(self.deal_windows)
         self.window = lru_cache(2)(self.mix_window)
 
@@ -80,6 +83,8 @@ class Batches:
         documents = np.concatenate([self.rows.documents(i) for i in windows[window].tolist()])
         # numpy treats [seed, epoch, 0] like [seed, epoch], the key of the shards' permutation.
         rng = np.random.default_rng([self.seed, epoch, window + 1])
-        packing = Packing(documents[rng.permutation(len(documents))], self.rows.block_size)
+        documents = documents[rng.permutation(len(documents))]
+        following = self.exchanges.follow(documents, rng)
+        packing = Packing(documents, self.rows.block_size, following)
         order = rng.permutation(len(packing.table))
         return packing, np.resize(order, bounds[window + 1] - bounds[window])

@@ -20,6 +20,7 @@ from training.data.shards.folder import Shards
 from training.data.shards.shard import Shard
 
 IGNORED = -100  # target id that cross_entropy skips
+NONE = np.zeros(0, np.int64)
 WINDOW = 4  # shards that are read together; the next ones are fetched meanwhile
 
 
@@ -28,12 +29,15 @@ class Packing:
 
     `documents`: (n, 3) uint32, in each row (shard, start, length): where the document lies.
     `starts`: (n,) int64, the index at which each begins. `table`: as row_table returns it.
+    `following`: the numbers of those that go on with the chat before them; no row begins there
+    for their sake.
     """
 
-    def __init__(self, documents: np.ndarray, block_size: int):
+    def __init__(self, documents: np.ndarray, block_size: int, following: np.ndarray = NONE):
         ends = np.cumsum(documents[:, 2], dtype=np.int64)
         self.documents, self.starts = documents, ends - documents[:, 2]
-        self.table = row_table(self.starts, int(documents[:, 2].sum()), block_size)
+        starts = np.delete(self.starts, following)
+        self.table = row_table(starts, int(documents[:, 2].sum()), block_size)
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Yield (shard, start, stop) of the pieces of shards that hold the ids start to stop.
