@@ -16,7 +16,7 @@ from gptcore.system.wording import duration
 from training.__main__ import main
 from training.commands.train import is_shape_open, preset_of
 from training.data.shards.folder import load_shards
-from training.plan.given import SMALL_TEXT_STEPS, doubts, fitted, in_time
+from training.plan.given import SMALL_TEXT, doubts, fitted, in_time
 from training.plan.plan import BEYOND, Plan
 from training.plan.scaling import Facts
 from training.run.clock import Clock
@@ -30,7 +30,7 @@ SETTINGS = [TrainConfig(), *TRAININGS.values()]
 def test_what_nobody_chose_fits_any_text(training: TrainConfig, n_rows: int, epochs: int) -> None:
     new = fitted(training, n_rows, 256, (), epochs)
     assert new.steps <= training.steps and new.batch_size <= max(n_rows, 1)
-    assert new.steps * new.batch_size <= (epochs + 1) * n_rows or new.steps <= SMALL_TEXT_STEPS
+    assert new.steps * new.batch_size <= (epochs + 1) * n_rows or new.steps <= max(SMALL_TEXT)
     assert new.warmup_steps <= new.steps / 10
     assert new.eval_every <= new.steps and new.log_every <= new.steps
     assert not list(doubts(new, n_rows, 256))

@@ -33,9 +33,10 @@ from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.state import held_bytes
 
-# Most passes over a text, and the steps for which a small one is read more often
-EPOCHS, SMALL_TEXT_STEPS = 16, 400
-FINE_TUNING_EPOCHS, FINE_TUNING_STEPS, ADAPTER_STEPS = 4, 80, 300  # of trained weights
+# Most passes over a text, and the least steps and rows for which a small one is read more often. A
+# table of 60 long answers fills six rows, and takes 600 to be learned by heart (docs/log.md).
+EPOCHS, SMALL_TEXT = 16, (400, 700)
+FINE_TUNING_EPOCHS, FINE_TUNING, ADAPTERS = 4, (80, 0), (300, 0)  # of trained weights
 CPU_KEPT = 2e9  # bytes of a micro-batch: a CPU is no faster with more rows at a time
 PILOTED_S = 60.0  # for a shorter training only the time is predicted
 SHORT_ROW = 512  # tokens; shorter rows gain nothing
@@ -75,8 +76,8 @@ class Given:
         shape = dataclasses.replace(model, block_size=training.row_length(model.block_size))
         n_rows = len(Rows(shards, "train", shape.block_size))
         epochs = FINE_TUNING_EPOCHS if self.initial else EPOCHS
-        further = ADAPTER_STEPS if training.lora else FINE_TUNING_STEPS
-        least = further if self.initial else SMALL_TEXT_STEPS
+        further = ADAPTERS if training.lora else FINE_TUNING
+        least = further if self.initial else SMALL_TEXT
         training = fitted(training, n_rows, shape.block_size, self.chosen, epochs, least)
         if self.initial and "micro_batch_size" not in self.chosen:
             training = in_memory(training, shape, self.world)
@@ -179,20 +180,21 @@ def fitted(
     row_tokens: int,
     chosen: Collection[str],
     epochs: float = EPOCHS,
-    small_text_steps: int = SMALL_TEXT_STEPS,
+    least: tuple[int, int] = SMALL_TEXT,
     evaluations: int = EVALUATIONS,
 ) -> TrainConfig:
     """Return settings for a text of n_rows rows, which is read at most `epochs` times.
 
-    It is read more often, up to `most_epochs`, if that makes fewer than `small_text_steps`.
+    It is read more often, up to `most_epochs`, if that makes fewer than `least` steps and rows.
     `chosen`: names of settings that the user gave; these stay.
     """
     batch = training.batch_size
     while "batch_size" not in chosen and batch > max(1, n_rows // MIN_STEPS_PER_EPOCH):
         batch //= 2
-    most = most_epochs(n_rows * row_tokens)
-    least = min(small_text_steps, max(1, int(most * n_rows / batch)))
-    enough = max(least, math.ceil(epochs * n_rows / batch))
+    small_text_steps, small_text_rows = least
+    most = max(1, int(most_epochs(n_rows * row_tokens) * n_rows / batch))
+    small = min(most, max(small_text_steps, math.ceil(small_text_rows / batch)))
+    enough = max(small, math.ceil(epochs * n_rows / batch))
     steps = training.steps if "steps" in chosen else min(training.steps, enough)
     every = math.ceil(steps / evaluations)
     wanted: dict[str, Any] = {
