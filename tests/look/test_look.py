@@ -91,6 +91,21 @@ def test_all_files_that_cannot_be_read_are_told_at_once(tmp_path: Path) -> None:
     assert str(refusal.value) == "; ".join(f"no such file or folder: {path}" for path in missing)
 
 
+def test_of_a_folder_without_a_document_each_file_is_told_of_a_few(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    (tmp_path / "b.txt").write_text(" ")
+    with pytest.raises(UserError) as refusal:
+        look(find_files([tmp_path])).check()
+    assert str(refusal.value) == (
+        f"no document was found: {tmp_path / 'a.png'}: it is a PNG picture; "
+        f"{tmp_path / 'b.txt'}: it holds nothing but white space"
+    )
+    for i in range(4):
+        (tmp_path / f"c{i}.txt").write_text(" ")
+    with pytest.raises(UserError, match=r"c2\.txt: it holds .*; 1 more file cannot be read$"):
+        look(find_files([tmp_path])).check()
+
+
 def test_the_whole_is_counted_and_samples_are_of_all_of_it(tmp_path: Path) -> None:
     rows = [{"messages": turn(f"Question {i}?", f"Reply {i} " * 40)} for i in range(300)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows[:100])))
@@ -263,11 +278,13 @@ def test_a_look_writes_for_programs_who_writes_and_which_files_are_not_used(
     assert main(["look", str(tmp_path), "--json", str(found)]) == 2
     read = json.loads(found.read_text())
     assert read["people"] == ["Ben", "Ann"]
+    assert [Path(name).name for name in read["asking"]] == ["chat.txt"]
     assert [Path(name).name for name in read["unused"]] == ["chat.txt", "white.txt"]
     found.unlink()
     assert main(["look", str(tmp_path), "--me", "Cleo", "--me", "Ben", "--json", str(found)]) == 0
-    [reason] = json.loads(found.read_text())["unused"].values()
-    assert reason == "it holds nothing but white space"
+    read = json.loads(found.read_text())
+    [reason] = read["unused"].values()
+    assert read["asking"] == [] and reason == "it holds nothing but white space"
 
 
 @pytest.mark.parametrize(

@@ -465,11 +465,32 @@ def test_a_page_whose_terminal_is_closed_ends_its_command(tmp_path: Path) -> Non
 
 
 def test_a_failed_command_says_why(bench: Workbench) -> None:
+    give(bench, "book.txt", "Some words.")
+    bench.begin("look", {"columns": "a,b,c"})
+    state = when_idle(bench)
+    assert "--columns a,b,c: name question and answer" in state["error"] == state["unusable"]
+
+
+def test_why_a_look_refuses_all_texts_stands_beside_each_of_them(bench: Workbench) -> None:
     give(bench, "picture.png", "\x00\x01")
+    give(bench, "white.txt", " ")
     bench.begin("look", {})
     state = when_idle(bench)
-    assert "picture.png" in state["error"] and state["unusable"] == state["error"]
-    assert [*state["refused"]] == ["picture.png"]
+    assert state["error"] == "" and [*state["refused"]] == ["picture.png", "white.txt"]
+    assert "picture.png: it is UTF-16 without" in state["unusable"]
+    assert state["unusable"].endswith("; white.txt: it holds nothing but white space")
+
+
+def test_a_chat_asks_whose_words_are_learned(bench: Workbench) -> None:
+    lines = (f"01.02.24, 10:0{i} - {('Ann', 'Ben')[i % 2]}: Hi {i}\n" for i in range(6))
+    give(bench, "chat.txt", "".join(lines))
+    bench.begin("look", {})
+    state = when_idle(bench)
+    assert state["asking"] == ["chat.txt"] and state["people"] == ["Ann", "Ben"]
+    assert state["error"] == ""
+    bench.begin("look", {"me": "Ann"})
+    state = when_idle(bench)
+    assert state["asking"] == [] == [*state["refused"]] and "chat of Ann" in state["look"]
 
 
 def test_files_that_cannot_be_read_are_left_out_each_with_its_reason(bench: Workbench) -> None:

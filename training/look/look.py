@@ -8,6 +8,7 @@ chats.jsonl: JSON lines, 812 conversations, 1,204,118 bytes
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import islice
 
 from gptcore.checks import UserError
 from gptcore.system.wording import counted
@@ -106,11 +107,17 @@ class Look:
     survey: Survey
     notices: list[str]
     samples: list[Document]  # drawn at random, each document with the same chance
+    asked: Asked
 
     @property
     def people(self) -> list[str]:
         """Who writes in the chats."""
         return [*dict.fromkeys(name for file in self.files for name in file.people)]
+
+    @property
+    def asking(self) -> list[str]:
+        """The chats that are not used because nobody has said whose words are learned."""
+        return [] if self.asked.me else [file.name for file in self.files if file.people]
 
     @property
     def is_little(self) -> bool:
@@ -194,12 +201,13 @@ class Look:
         """Raise UserError if there is no document."""
         if not self.survey.n_documents:
             chats_first = sorted(self.files, key=lambda file: not file.people)  # --me is wanted
-            reasons = (
+            whys = [
                 f"{file.name}{', ' * bool(where)}{where}: {reason}"
                 for file in chats_first
-                for reason, where in file.first.items()
-            )
-            raise UserError(f"no document was found: {next(reasons, 'the files hold none')}")
+                for reason, where in islice(file.first.items(), 1)
+            ]
+            said = "; ".join(some(whys, SHOWN_UNUSED))
+            raise UserError(f"no document was found: {said or 'the files hold none'}")
 
 
 def look(files: list[File], asked: Asked = Asked()) -> Look:
@@ -231,17 +239,21 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
     survey = surveyor.survey()
     is_unused = bool(asked.me) and not any(file.people for file in found)
     told = [UNUSED_ME * is_unused, *notices.lines(survey.n_equal), wordings.line()]
-    return Look(found, survey, [*filter(None, told)], draw.kept)
+    return Look(found, survey, [*filter(None, told)], draw.kept, asked)
 
 
 def unreadable(bad: list[UserError]) -> UserError:
     """Return one error for all files that cannot be read."""
-    said = [str(error) for error in bad[:SHOWN_BAD]]
-    if n_others := len(bad) - len(said):
-        said.append(f"{n_others:,} more files cannot be read")
+    said = some([str(error) for error in bad], SHOWN_BAD)
     if any(isinstance(error, NoText) for error in bad):
         said.append(READ)
     return UserError("; ".join(said))
+
+
+def some(said: list[str], n_shown: int) -> list[str]:
+    """Return the first of what is said of files, and how many there are besides."""
+    n_others = len(said) - n_shown
+    return said[:n_shown] + [f"{counted(n_others, 'more file')} cannot be read"] * (n_others > 0)
 
 
 def rounded(n: float) -> int:

@@ -269,6 +269,7 @@ export default {
   "train.remove.it": "Remove",
   "train.kb": "{kb} kB",
   "train.refused": "not used: {why}",
+  "train.whose": "Whose words should the model learn?",
   "train.unused": "One file is not used, for the reason beside it; Train learns from the others.|{n} files are not used, for the reasons beside them; Train learns from the others.",
   "train.unusable": "Nothing can be learned from these files yet, so Train waits.",
   "train.time": "Model and time",

@@ -268,6 +268,7 @@ export default {
   "train.remove.it": "移除",
   "train.kb": "{kb} kB",
   "train.refused": "未使用：{why}",
+  "train.whose": "模型要学谁说的话？",
   "train.unused": "有 {n} 个文件未使用，原因见其旁；训练会使用其余文件。",
   "train.unusable": "还不能从这些文件中学习，因此暂不能训练。",
   "train.time": "模型与时间",
