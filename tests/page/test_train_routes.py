@@ -642,8 +642,15 @@ def test_a_bar_is_shown_as_it_is_now(tmp_path: Path) -> None:
     assert output_of(said) == ["the plan", "last"], "a long bar hides nothing before it"
 
 
-def test_progress_is_read_from_a_run() -> None:
-    run = TINY / "run"
+def report_of(path: Path, held_out_tokens: int) -> None:
+    """Write a run's report as if so many tokens were held out."""
+    run = Run.load(path)
+    write_report(replace(run, data=replace(run.data, held_out_tokens=held_out_tokens)))
+
+
+def test_progress_is_read_from_a_run(tmp_path: Path) -> None:
+    run = shutil.copytree(TINY / "run", tmp_path / "run")
+    report_of(run, 5700)
     found = progress_of(run)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert found["step"] == found["steps"] == max(row["step"] for row in rows)
@@ -652,18 +659,18 @@ def test_progress_is_read_from_a_run() -> None:
     assert found["held_out"] == [[row["step"], row["bits_per_byte"]] for row in measured]
     factor = measured[0]["bits_per_byte"] / measured[0]["val_loss"]
     assert found["loss"] == [[row["step"], row["loss"] * factor] for row in rows if "loss" in row]
-    assert progress_of(run.parent / "none") is None
+    assert progress_of(tmp_path / "none") is None
 
 
 def test_a_mean_with_the_weights_before_is_no_point_of_the_curve(tmp_path: Path) -> None:
     run = shutil.copytree(TINY / "run", tmp_path / "run")
+    report_of(run, 5700)
     before = progress_of(run)
     row = {"step": before["steps"], "val_loss": 9.0, "bits_per_byte": 4.5, "kept": 0.4}
     with open(run / "metrics.jsonl", "a") as file:
         file.write(json.dumps(row) + "\n")
-    (run / "report.json").write_text(
-        json.dumps({"taken": row["step"], "samples": None, "findings": []})
-    )
+    said = {"taken": row["step"], "samples": None, "findings": [], "few_held_out": False}
+    write_json(run / "report.json", said)
     found = progress_of(run)
     assert found["held_out"] == before["held_out"] and found["bits_per_byte"] == 4.5
 
@@ -682,9 +689,10 @@ def test_a_run_is_complete_when_the_weights_before_it_are_mixed_in(tmp_path: Pat
 
 def test_a_loss_of_few_tokens_is_not_told(tmp_path: Path) -> None:
     run = shutil.copytree(TINY / "run", tmp_path / "run")
-    loaded = Run.load(run)
+    found = progress_of(run)  # in the moment between the first figures and the report
+    assert found["held_out"] == [] and found["bits_per_byte"] is None
     for n_tokens in (5700, 57):
-        write_report(replace(loaded, data=replace(loaded.data, held_out_tokens=n_tokens)))
+        report_of(run, n_tokens)
         found = progress_of(run)
         assert bool(found["held_out"]) == (n_tokens == 5700)
         assert (found["bits_per_byte"] is None) == (n_tokens == 57)
@@ -706,7 +714,7 @@ def test_before_an_evaluation_the_text_tells_how_many_bytes_a_token_has(tmp_path
 def test_what_the_report_says_is_read_from_its_file(tmp_path: Path) -> None:
     run = shutil.copytree(TINY / "run", tmp_path / "run")
     assert progress_of(run)["samples"] is None
-    said = {"taken": 4, "findings": [{"text": "Few.", "remedy": "more"}]}
+    said = {"taken": 4, "findings": [{"text": "Few.", "remedy": "more"}], "few_held_out": True}
     said["samples"] = {"step": 4, "written": [["Who?", "I."]]}
     (run / "report.json").write_text(json.dumps(said))
     found = progress_of(run)
@@ -749,6 +757,7 @@ def test_the_time_left_goes_on_between_two_logged_steps_and_is_not_guessed(
 
 def test_of_many_logged_steps_few_are_read_and_every_evaluation(tmp_path: Path) -> None:
     run = shutil.copytree(TINY / "run", tmp_path / "run")
+    report_of(run, 5700)
     step = {"loss": 2.0, "seconds": 1.0}
     measured = {"val_loss": 2.0, "bits_per_byte": 1.0}
     rows = [{"step": n, **kind} for n in range(1, 1001) for kind in (step, measured)[: 1 + n % 2]]
