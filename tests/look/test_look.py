@@ -233,16 +233,26 @@ def test_of_many_files_those_that_are_not_used_have_a_line_for_each_reason(tmp_p
     assert lines[-1] == "and 2 more files, in which 0 are skipped" and len(lines) == 23
 
 
-def test_little_text_is_told_of_the_model_that_ships_if_it_is_english(tmp_path: Path) -> None:
+def test_little_talk_is_told_of_the_model_that_ships_if_that_suits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     hint = "half a megabyte is better, or a start that knows more: --init models/default"
-    text = tmp_path / "a.txt"
-    text.write_text("The market of the town has bread and that fish to you. " * 20)
-    assert hint in look(find_files([text])).summary()
+    text = tmp_path / "faq.csv"
+    text.write_text("question,answer\n" + "Where is the market?,In the town.\n" * 20)
+    found = look(find_files([text]))
+    assert found.suits_init and hint in found.summary()
     known = Tokenizer.train(["The market of the town."], 300)
-    assert "--init" not in look(find_files([text])).summary(known), "it begins with a model"
-    text.write_text("Рынок города открыт каждый день. " * 20)
-    told = look(find_files([text])).summary()
-    assert "little text" in told and "--init" not in told
+    assert "--init" not in found.summary(known), "it begins with a model"
+    for more, is_told in ([], True), (["--json", str(tmp_path / "found.json")], False):
+        assert main(["look", str(text), *more]) == 0
+        assert (hint in capsys.readouterr().out) == is_told, "a program chooses by suits_init"
+    text.write_text("question,answer\n" + "Где рынок?,В городе.\n" * 20)
+    book = tmp_path / "book.txt"
+    book.write_text("The market is in the town. " * 20)
+    for other in (text, book):
+        found = look(find_files([other]))
+        told = found.summary()
+        assert "little text" in told and "--init" not in told and not found.suits_init
 
 
 def test_what_a_training_wrote_is_no_text(tmp_path: Path) -> None:

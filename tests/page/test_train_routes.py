@@ -412,7 +412,9 @@ def test_little_talk_begins_with_the_model_that_ships_until_a_person_chooses(
     assert when_idle(bench)["start"] == "", "there is enough for a new model"
     bench.remove("book.txt")
     bench.begin("look", {})
-    assert when_idle(bench)["start"] == "default"
+    state = when_idle(bench)
+    assert state["start"] == "default"
+    assert "little text" in state["look"] and "--init" not in state["look"], "it is chosen"
     bench.begin("plan", {"start": "", "minutes": 1})
     bench.stop()
     assert when_idle(bench)["start"] == "", "it was chosen"

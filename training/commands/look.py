@@ -29,5 +29,6 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         facts = ("people", "asking", "unused", "suits_init")
         write_json(options.json, {name: getattr(found, name) for name in facts})
-    tell_of(found, options)
+    # A program chooses the start by its facts, so it is not advised besides.
+    tell_of(found, options.text, advises=not options.json)
     return 0

@@ -23,12 +23,11 @@ from training.look.samples import Draw, beginning, seen
 from training.look.wordings import Wordings
 from training.machine.progress import progress
 from training.plan.scaling import vocabulary
-from training.report.findings import OR_INIT, may_be_english
+from training.report.findings import LITTLE_BYTES, OR_INIT, suits_init
 from training.run.facts import FEW_HELD_OUT
 
 SHOWN_FILES, SHOWN_REASONS, SHOWN_UNUSED = 20, 8, 5  # the others are counted
 N_SAMPLES = 3
-LITTLE_BYTES = 500_000
 LITTLE = (
     "note: {:,} bytes are little text: a model will know what they say and few other words; half a "
     "megabyte is better"
@@ -125,16 +124,10 @@ class Look:
         return self.survey.n_bytes < LITTLE_BYTES
 
     @property
-    def may_be_english(self) -> bool:
-        """Whether it may be in the language of the model that ships."""
-        return may_be_english(" ".join(self.survey.beginning))
-
-    @property
     def suits_init(self) -> bool:
-        """Whether the model that ships learns it better than a new one does: a few conversations
-        in its language."""
-        is_chat = any(file.n_chats for file in self.files)
-        return is_chat and self.is_little and self.may_be_english
+        """Whether the model that ships learns it better than a new one does."""
+        found = self.survey
+        return suits_init(found.n_chats > 0, found.n_bytes, " ".join(found.beginning))
 
     @property
     def unused(self) -> dict[str, str]:
@@ -164,16 +157,16 @@ class Look:
             lines.append(f"and {len(others):,} more files, in which {n_skipped:,} are skipped")
         return "\n".join(lines)
 
-    def summary(self, tokenizer: Tokenizer | None = None) -> str:
+    def summary(self, tokenizer: Tokenizer | None = None, advises: bool = True) -> str:
         """Return the whole amount, what is odd, and samples with what is learned of them.
 
-        tokenizer: the model's own, if there is a model already. Raises UserError if there is no
-        document.
+        tokenizer: the model's own, if there is a model already. advises: whether it says that the
+        model that ships is a better start. Raises UserError if there is no document.
         """
         self.check()
         found = self.survey
         little = LITTLE.format(found.n_bytes)
-        little += OR_INIT * (tokenizer is None and self.may_be_english)
+        little += OR_INIT * (advises and tokenizer is None and self.suits_init)
         tokenizer = tokenizer or Tokenizer.train(found.beginning, vocabulary(found.n_bytes))
         n_skipped = sum(sum(file.skipped.values()) for file in self.files)
         unused = [*self.unused]
