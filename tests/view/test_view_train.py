@@ -301,6 +301,25 @@ def test_a_training_that_is_kept_unfinished_is_not_lost_from_sight(page: Page) -
     expect(status(page)).to_have_text("")  # nothing is known of a server that is gone
 
 
+def test_what_was_said_of_the_last_files_is_not_said_of_the_next_ones(page: Page) -> None:
+    run = {"path": "runs/book", "step": 2, "steps": 9, "left_s": 9, "bits_per_byte": None}
+    run |= {"loss": [], "held_out": [], "samples": None, "findings": []}
+    run |= {"is_measuring": False, "is_chat": True, "is_saved": True, "is_complete": True}
+    changed = {"run": run, "me": "Ann"}
+    held: list[Route] = []
+    page.route("**/train/clear", lambda route: held.append(route))
+    page.route("**/train/state", lambda route: route.fulfill(json=route.fetch().json() | changed))
+    enter(page, "Train")
+    press(page, "Keep it, and begin another")
+    for _ in range(2):  # the server is asked while it clears
+        with page.expect_response("**/train/state") as answer:
+            pass
+    changed.update(run=None, me="")
+    held[0].fulfill(json=answer.value.json() | changed)
+    expect(page.locator(".drop")).to_be_visible()
+    expect(page.locator("#train-me")).to_have_value("")
+
+
 def drop(page: Page, path: Path) -> None:
     devtools = page.context.new_cdp_session(page)
     data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}

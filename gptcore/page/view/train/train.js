@@ -222,9 +222,11 @@ export class Train {
   // What was said of the last files is not said of the next ones.
   async clear(keeps) {
     const { run } = this.state;
+    if (!(await this.act("clear", { keeps }))) return;
+    // Only now: what the server says while it clears is still of the last ones.
     Object.assign(this, { isFilled: false, typed: {}, chosen: undefined });
-    const isUnfinished = keeps && run?.is_saved && !run.is_complete;
-    if ((await this.act("clear", { keeps })) && isUnfinished) this.notice.tell(say("train.kept", run), { isError: false });
+    this.show(this.state);
+    if (keeps && run?.is_saved && !run.is_complete) this.notice.tell(say("train.kept", run), { isError: false });
   }
 
   // ---- What is shown
