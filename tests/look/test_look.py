@@ -91,6 +91,21 @@ def test_all_files_that_cannot_be_read_are_told_at_once(tmp_path: Path) -> None:
     assert str(refusal.value) == "; ".join(f"no such file or folder: {path}" for path in missing)
 
 
+def test_of_a_folder_without_a_document_each_file_is_told_of_a_few(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    (tmp_path / "b.txt").write_text(" ")
+    with pytest.raises(UserError) as refusal:
+        look(find_files([tmp_path])).check()
+    assert str(refusal.value) == (
+        f"no document was found: {tmp_path / 'a.png'}: it is a PNG picture; "
+        f"{tmp_path / 'b.txt'}: it holds nothing but white space"
+    )
+    for i in range(4):
+        (tmp_path / f"c{i}.txt").write_text(" ")
+    with pytest.raises(UserError, match=r"c2\.txt: it holds .*; 1 more file cannot be read$"):
+        look(find_files([tmp_path])).check()
+
+
 def test_the_whole_is_counted_and_samples_are_of_all_of_it(tmp_path: Path) -> None:
     rows = [{"messages": turn(f"Question {i}?", f"Reply {i} " * 40)} for i in range(300)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows[:100])))
@@ -218,16 +233,26 @@ def test_of_many_files_those_that_are_not_used_have_a_line_for_each_reason(tmp_p
     assert lines[-1] == "and 2 more files, in which 0 are skipped" and len(lines) == 23
 
 
-def test_little_text_is_told_of_the_model_that_ships_if_it_is_english(tmp_path: Path) -> None:
+def test_little_talk_is_told_of_the_model_that_ships_if_that_suits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     hint = "half a megabyte is better, or a start that knows more: --init models/default"
-    text = tmp_path / "a.txt"
-    text.write_text("The market of the town has bread and that fish to you. " * 20)
-    assert hint in look(find_files([text])).summary()
+    text = tmp_path / "faq.csv"
+    text.write_text("question,answer\n" + "Where is the market?,In the town.\n" * 20)
+    found = look(find_files([text]))
+    assert found.suits_init and hint in found.summary()
     known = Tokenizer.train(["The market of the town."], 300)
-    assert "--init" not in look(find_files([text])).summary(known), "it begins with a model"
-    text.write_text("Рынок города открыт каждый день. " * 20)
-    told = look(find_files([text])).summary()
-    assert "little text" in told and "--init" not in told
+    assert "--init" not in found.summary(known), "it begins with a model"
+    for more, is_told in ([], True), (["--json", str(tmp_path / "found.json")], False):
+        assert main(["look", str(text), *more]) == 0
+        assert (hint in capsys.readouterr().out) == is_told, "a program chooses by suits_init"
+    text.write_text("question,answer\n" + "Где рынок?,В городе.\n" * 20)
+    book = tmp_path / "book.txt"
+    book.write_text("The market is in the town. " * 20)
+    for other in (text, book):
+        found = look(find_files([other]))
+        told = found.summary()
+        assert "little text" in told and "--init" not in told and not found.suits_init
 
 
 def test_what_a_training_wrote_is_no_text(tmp_path: Path) -> None:
@@ -263,11 +288,13 @@ def test_a_look_writes_for_programs_who_writes_and_which_files_are_not_used(
     assert main(["look", str(tmp_path), "--json", str(found)]) == 2
     read = json.loads(found.read_text())
     assert read["people"] == ["Ben", "Ann"]
+    assert [Path(name).name for name in read["asking"]] == ["chat.txt"]
     assert [Path(name).name for name in read["unused"]] == ["chat.txt", "white.txt"]
     found.unlink()
     assert main(["look", str(tmp_path), "--me", "Cleo", "--me", "Ben", "--json", str(found)]) == 0
-    [reason] = json.loads(found.read_text())["unused"].values()
-    assert reason == "it holds nothing but white space"
+    read = json.loads(found.read_text())
+    [reason] = read["unused"].values()
+    assert read["asking"] == [] and reason == "it holds nothing but white space"
 
 
 @pytest.mark.parametrize(

@@ -412,7 +412,9 @@ def test_little_talk_begins_with_the_model_that_ships_until_a_person_chooses(
     assert when_idle(bench)["start"] == "", "there is enough for a new model"
     bench.remove("book.txt")
     bench.begin("look", {})
-    assert when_idle(bench)["start"] == "default"
+    state = when_idle(bench)
+    assert state["start"] == "default"
+    assert "little text" in state["look"] and "--init" not in state["look"], "it is chosen"
     bench.begin("plan", {"start": "", "minutes": 1})
     bench.stop()
     assert when_idle(bench)["start"] == "", "it was chosen"
@@ -465,11 +467,32 @@ def test_a_page_whose_terminal_is_closed_ends_its_command(tmp_path: Path) -> Non
 
 
 def test_a_failed_command_says_why(bench: Workbench) -> None:
+    give(bench, "book.txt", "Some words.")
+    bench.begin("look", {"columns": "a,b,c"})
+    state = when_idle(bench)
+    assert "--columns a,b,c: name question and answer" in state["error"] == state["unusable"]
+
+
+def test_why_a_look_refuses_all_texts_stands_beside_each_of_them(bench: Workbench) -> None:
     give(bench, "picture.png", "\x00\x01")
+    give(bench, "white.txt", " ")
     bench.begin("look", {})
     state = when_idle(bench)
-    assert "picture.png" in state["error"] and state["unusable"] == state["error"]
-    assert [*state["refused"]] == ["picture.png"]
+    assert state["error"] == "" and [*state["refused"]] == ["picture.png", "white.txt"]
+    assert "picture.png: it is UTF-16 without" in state["unusable"]
+    assert state["unusable"].endswith("; white.txt: it holds nothing but white space")
+
+
+def test_a_chat_asks_whose_words_are_learned(bench: Workbench) -> None:
+    lines = (f"01.02.24, 10:0{i} - {('Ann', 'Ben')[i % 2]}: Hi {i}\n" for i in range(6))
+    give(bench, "chat.txt", "".join(lines))
+    bench.begin("look", {})
+    state = when_idle(bench)
+    assert state["asking"] == ["chat.txt"] and state["people"] == ["Ann", "Ben"]
+    assert state["error"] == ""
+    bench.begin("look", {"me": "Ann"})
+    state = when_idle(bench)
+    assert state["asking"] == [] == [*state["refused"]] and "chat of Ann" in state["look"]
 
 
 def test_files_that_cannot_be_read_are_left_out_each_with_its_reason(bench: Workbench) -> None:
@@ -621,8 +644,15 @@ def test_a_bar_is_shown_as_it_is_now(tmp_path: Path) -> None:
     assert output_of(said) == ["the plan", "last"], "a long bar hides nothing before it"
 
 
-def test_progress_is_read_from_a_run() -> None:
-    run = TINY / "run"
+def report_of(path: Path, held_out_tokens: int) -> None:
+    """Write a run's report as if so many tokens were held out."""
+    run = Run.load(path)
+    write_report(replace(run, data=replace(run.data, held_out_tokens=held_out_tokens)))
+
+
+def test_progress_is_read_from_a_run(tmp_path: Path) -> None:
+    run = shutil.copytree(TINY / "run", tmp_path / "run")
+    report_of(run, 5700)
     found = progress_of(run)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert found["step"] == found["steps"] == max(row["step"] for row in rows)
@@ -631,18 +661,18 @@ def test_progress_is_read_from_a_run() -> None:
     assert found["held_out"] == [[row["step"], row["bits_per_byte"]] for row in measured]
     factor = measured[0]["bits_per_byte"] / measured[0]["val_loss"]
     assert found["loss"] == [[row["step"], row["loss"] * factor] for row in rows if "loss" in row]
-    assert progress_of(run.parent / "none") is None
+    assert progress_of(tmp_path / "none") is None
 
 
 def test_a_mean_with_the_weights_before_is_no_point_of_the_curve(tmp_path: Path) -> None:
     run = shutil.copytree(TINY / "run", tmp_path / "run")
+    report_of(run, 5700)
     before = progress_of(run)
     row = {"step": before["steps"], "val_loss": 9.0, "bits_per_byte": 4.5, "kept": 0.4}
     with open(run / "metrics.jsonl", "a") as file:
         file.write(json.dumps(row) + "\n")
-    (run / "report.json").write_text(
-        json.dumps({"taken": row["step"], "samples": None, "findings": []})
-    )
+    said = {"taken": row["step"], "samples": None, "findings": [], "few_held_out": False}
+    write_json(run / "report.json", said)
     found = progress_of(run)
     assert found["held_out"] == before["held_out"] and found["bits_per_byte"] == 4.5
 
@@ -661,9 +691,10 @@ def test_a_run_is_complete_when_the_weights_before_it_are_mixed_in(tmp_path: Pat
 
 def test_a_loss_of_few_tokens_is_not_told(tmp_path: Path) -> None:
     run = shutil.copytree(TINY / "run", tmp_path / "run")
-    loaded = Run.load(run)
+    found = progress_of(run)  # in the moment between the first figures and the report
+    assert found["held_out"] == [] and found["bits_per_byte"] is None
     for n_tokens in (5700, 57):
-        write_report(replace(loaded, data=replace(loaded.data, held_out_tokens=n_tokens)))
+        report_of(run, n_tokens)
         found = progress_of(run)
         assert bool(found["held_out"]) == (n_tokens == 5700)
         assert (found["bits_per_byte"] is None) == (n_tokens == 57)
@@ -685,7 +716,7 @@ def test_before_an_evaluation_the_text_tells_how_many_bytes_a_token_has(tmp_path
 def test_what_the_report_says_is_read_from_its_file(tmp_path: Path) -> None:
     run = shutil.copytree(TINY / "run", tmp_path / "run")
     assert progress_of(run)["samples"] is None
-    said = {"taken": 4, "findings": [{"text": "Few.", "remedy": "more"}]}
+    said = {"taken": 4, "findings": [{"text": "Few.", "remedy": "more"}], "few_held_out": True}
     said["samples"] = {"step": 4, "written": [["Who?", "I."]]}
     (run / "report.json").write_text(json.dumps(said))
     found = progress_of(run)
@@ -728,6 +759,7 @@ def test_the_time_left_goes_on_between_two_logged_steps_and_is_not_guessed(
 
 def test_of_many_logged_steps_few_are_read_and_every_evaluation(tmp_path: Path) -> None:
     run = shutil.copytree(TINY / "run", tmp_path / "run")
+    report_of(run, 5700)
     step = {"loss": 2.0, "seconds": 1.0}
     measured = {"val_loss": 2.0, "bits_per_byte": 1.0}
     rows = [{"step": n, **kind} for n in range(1, 1001) for kind in (step, measured)[: 1 + n % 2]]

@@ -27,7 +27,7 @@ def run_with(
 ) -> Run:
     """A run of 100 steps with these logged losses, and evaluations at even distances."""
     plan = {"expected_bits_per_byte": expected, "planned_steps": planned}
-    data = RunData("text.txt", False, 9, shards="x", **plan)  # type: ignore[arg-type]
+    data = RunData("chats.csv", True, 9, shards="x", **plan)  # type: ignore[arg-type]
     run = Run(PRESETS["tiny"], TrainConfig(steps=100), data, options=options, path=path)
     run.create()
     for i, loss in enumerate(losses, 1):
@@ -192,7 +192,7 @@ def test_a_loss_over_hardly_a_text_says_little(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("is_chat", "text", "advice"),
     [
-        (False, "The key is in the drawer of the old table. " * 4, "more text, or a start that"),
+        (False, "The key is in the drawer of the old table. " * 4, "more text"),
         (True, "The key is in the drawer of the old table. " * 4, "more wordings of each question"),
         (True, "Der Schlüssel liegt in der Schublade. " * 8, "more wordings of each question"),
     ],
@@ -205,7 +205,7 @@ def test_a_little_text_is_told_what_to_try_next(
     data = dataclasses.replace(run.data, held_out_tokens=57, chat=is_chat)
     [found] = findings(History(dataclasses.replace(run, data=data)))
     assert found.remedy.startswith(advice)
-    assert ("--init models/default" in found.remedy) == text.startswith("The")
+    assert ("--init models/default" in found.remedy) == (is_chat and text.startswith("The"))
 
 
 def test_a_training_that_took_longer_than_it_was_given(tmp_path: Path) -> None:

@@ -19,15 +19,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json",
         type=Path,
         metavar="FILE",
-        help="write, for programs, who writes in chats, why files are not used, and whether the "
-        "model that ships is a better start than a new one",
+        help="write, for programs, who writes in chats, which chats ask for --me, why files are "
+        "not used, and whether the model that ships is a better start than a new one",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     found = look(find_files(options.text), asked_of(options))
     if options.json:
-        facts = ("people", "unused", "suits_init")
+        facts = ("people", "asking", "unused", "suits_init")
         write_json(options.json, {name: getattr(found, name) for name in facts})
-    tell_of(found, options)
+    # A program chooses the start by its facts, so it is not advised besides.
+    tell_of(found, options.text, advises=not options.json)
     return 0

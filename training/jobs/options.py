@@ -161,17 +161,22 @@ def read_text(
     files = find_files(options.text)  # once: at an address, there may be others later
     found = look(files, asked)
     if tells:
-        tell_of(found, options, tokenizer)
+        tell_of(found, options.text, tokenizer)
     seconds = time.perf_counter() - started
     return Text(*open_corpus(files, seed, asked), found.survey, seconds)
 
 
-def tell_of(found: Look, options: argparse.Namespace, tokenizer: Tokenizer | None = None) -> None:
+def tell_of(
+    found: Look,
+    texts: list[str],
+    tokenizer: Tokenizer | None = None,
+    advises: bool = True,
+) -> None:
     """Print what is in the files. Raises UserError if nothing can be learned."""
     print(found.table())
-    for line in left_out(options.text):
+    for line in left_out(texts):
         print(line)
-    print(found.summary(tokenizer), flush=True)
+    print(found.summary(tokenizer, advises), flush=True)
 
 
 def check_text(options: argparse.Namespace, text: Text) -> None:

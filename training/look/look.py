@@ -8,6 +8,7 @@ chats.jsonl: JSON lines, 812 conversations, 1,204,118 bytes
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import islice
 
 from gptcore.checks import UserError
 from gptcore.system.wording import counted
@@ -22,12 +23,11 @@ from training.look.samples import Draw, beginning, seen
 from training.look.wordings import Wordings
 from training.machine.progress import progress
 from training.plan.scaling import vocabulary
-from training.report.findings import OR_INIT, may_be_english
+from training.report.findings import LITTLE_BYTES, OR_INIT, suits_init
 from training.run.facts import FEW_HELD_OUT
 
 SHOWN_FILES, SHOWN_REASONS, SHOWN_UNUSED = 20, 8, 5  # the others are counted
 N_SAMPLES = 3
-LITTLE_BYTES = 500_000
 LITTLE = (
     "note: {:,} bytes are little text: a model will know what they say and few other words; half a "
     "megabyte is better"
@@ -106,6 +106,7 @@ class Look:
     survey: Survey
     notices: list[str]
     samples: list[Document]  # drawn at random, each document with the same chance
+    asked: Asked
 
     @property
     def people(self) -> list[str]:
@@ -113,21 +114,20 @@ class Look:
         return [*dict.fromkeys(name for file in self.files for name in file.people)]
 
     @property
+    def asking(self) -> list[str]:
+        """The chats that are not used because nobody has said whose words are learned."""
+        return [] if self.asked.me else [file.name for file in self.files if file.people]
+
+    @property
     def is_little(self) -> bool:
         """Whether it is little text for a new model to learn a language from."""
         return self.survey.n_bytes < LITTLE_BYTES
 
     @property
-    def may_be_english(self) -> bool:
-        """Whether it may be in the language of the model that ships."""
-        return may_be_english(" ".join(self.survey.beginning))
-
-    @property
     def suits_init(self) -> bool:
-        """Whether the model that ships learns it better than a new one does: a few conversations
-        in its language."""
-        is_chat = any(file.n_chats for file in self.files)
-        return is_chat and self.is_little and self.may_be_english
+        """Whether the model that ships learns it better than a new one does."""
+        found = self.survey
+        return suits_init(found.n_chats > 0, found.n_bytes, " ".join(found.beginning))
 
     @property
     def unused(self) -> dict[str, str]:
@@ -157,16 +157,16 @@ class Look:
             lines.append(f"and {len(others):,} more files, in which {n_skipped:,} are skipped")
         return "\n".join(lines)
 
-    def summary(self, tokenizer: Tokenizer | None = None) -> str:
+    def summary(self, tokenizer: Tokenizer | None = None, advises: bool = True) -> str:
         """Return the whole amount, what is odd, and samples with what is learned of them.
 
-        tokenizer: the model's own, if there is a model already. Raises UserError if there is no
-        document.
+        tokenizer: the model's own, if there is a model already. advises: whether it says that the
+        model that ships is a better start. Raises UserError if there is no document.
         """
         self.check()
         found = self.survey
         little = LITTLE.format(found.n_bytes)
-        little += OR_INIT * (tokenizer is None and self.may_be_english)
+        little += OR_INIT * (advises and tokenizer is None and self.suits_init)
         tokenizer = tokenizer or Tokenizer.train(found.beginning, vocabulary(found.n_bytes))
         n_skipped = sum(sum(file.skipped.values()) for file in self.files)
         unused = [*self.unused]
@@ -194,12 +194,13 @@ class Look:
         """Raise UserError if there is no document."""
         if not self.survey.n_documents:
             chats_first = sorted(self.files, key=lambda file: not file.people)  # --me is wanted
-            reasons = (
+            whys = [
                 f"{file.name}{', ' * bool(where)}{where}: {reason}"
                 for file in chats_first
-                for reason, where in file.first.items()
-            )
-            raise UserError(f"no document was found: {next(reasons, 'the files hold none')}")
+                for reason, where in islice(file.first.items(), 1)
+            ]
+            said = "; ".join(some(whys, SHOWN_UNUSED))
+            raise UserError(f"no document was found: {said or 'the files hold none'}")
 
 
 def look(files: list[File], asked: Asked = Asked()) -> Look:
@@ -231,17 +232,21 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
     survey = surveyor.survey()
     is_unused = bool(asked.me) and not any(file.people for file in found)
     told = [UNUSED_ME * is_unused, *notices.lines(survey.n_equal), wordings.line()]
-    return Look(found, survey, [*filter(None, told)], draw.kept)
+    return Look(found, survey, [*filter(None, told)], draw.kept, asked)
 
 
 def unreadable(bad: list[UserError]) -> UserError:
     """Return one error for all files that cannot be read."""
-    said = [str(error) for error in bad[:SHOWN_BAD]]
-    if n_others := len(bad) - len(said):
-        said.append(f"{n_others:,} more files cannot be read")
+    said = some([str(error) for error in bad], SHOWN_BAD)
     if any(isinstance(error, NoText) for error in bad):
         said.append(READ)
     return UserError("; ".join(said))
+
+
+def some(said: list[str], n_shown: int) -> list[str]:
+    """Return the first of what is said of files, and how many there are besides."""
+    n_others = len(said) - n_shown
+    return said[:n_shown] + [f"{counted(n_others, 'more file')} cannot be read"] * (n_others > 0)
 
 
 def rounded(n: float) -> int:

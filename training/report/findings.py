@@ -27,6 +27,7 @@ SPARE = 0.5  # of the minutes that were asked for; reading the text takes some o
 LATE = 1.1  # of the minutes that were asked for
 SMOOTHED = 5  # logged losses in a median
 BITS = "bits_per_byte"
+LITTLE_BYTES = 500_000  # a new model learns few words from less
 OR_INIT = ", or a start that knows more: --init models/default"
 ENGLISH = {"and", "it", "of", "the", "that", "this", "to", "you"}  # frequent words
 ENGLISH_SHARE, FEW_WORDS = 0.03, 30  # their share of a text's words; and how many it takes to tell
@@ -169,14 +170,18 @@ def uncertain(history: History) -> Finding:
 
 
 def or_init(history: History) -> str:
-    """Return the advice to begin with trained weights, if the run did not.
-
-    Those that ship know English alone.
-    """
+    """Return the advice to begin with the model that ships, if it suits a run without a start."""
     run = history.run
     knows = run.options.get("init") or run.data.stages or isinstance(run.model, Seq2SeqConfig)
     written = (text for _, samples in run.samples() for sample in samples for text in sample)
-    return OR_INIT if not knows and may_be_english(" ".join(written)) else ""
+    is_fit = suits_init(run.data.chat, run.data.n_bytes, " ".join(written))
+    return OR_INIT if is_fit and not knows else ""
+
+
+def suits_init(is_chat: bool, n_bytes: int, text: str) -> bool:
+    """Return whether the model that ships learns a text better than a new one does: a few
+    conversations in its language."""
+    return is_chat and n_bytes < LITTLE_BYTES and may_be_english(text)
 
 
 def may_be_english(text: str) -> bool:

@@ -32,7 +32,7 @@ def progress_of(run: Path) -> dict[str, Any] | None:
     timed = [row for row in rows if "seconds" in row]
     factor = bits_per_nat(config["data"], measured)
     report, is_complete = reported(run / "report.json"), is_settled(run, config["train"])
-    told = [] if report.get("few_held_out") else measured  # of few tokens a loss says little
+    told = [] if report["few_held_out"] else measured  # of few tokens a loss says little
     of_weights = [m for m in told if not is_complete or m["step"] == report["taken"]]
     return {
         "path": str(run),
@@ -70,11 +70,14 @@ def bits_per_nat(data: dict[str, Any], measured: list[dict[str, Any]]) -> float:
 
 
 def reported(path: Path) -> dict[str, Any]:
-    """Return what the report says: the step whose weights are taken, samples of it, findings."""
+    """Return what the report says: the step whose weights are taken, samples of it, findings.
+
+    The report comes a moment after the first figures. Until then these may be of few tokens.
+    """
     try:
         return dict(read_json(path))
     except OSError:
-        return {"taken": None, "samples": None, "findings": []}
+        return {"taken": None, "samples": None, "findings": [], "few_held_out": True}
 
 
 def seconds_left(

@@ -34,6 +34,7 @@ INSTALL = "pip install -r requirements-train.txt"
 MOST_BYTES, MOST_TEXTS = 500_000_000, 200
 KINDS = ("fetch", "look", "plan", "train", "export")  # of commands
 ERROR = "error: "  # begins the line of a command that failed
+NOT_LOOKED: dict[str, Any] = {"unused": {}, "asking": []}  # of texts that are being looked at
 SAYINGS = ("look", "plan")  # commands that only say what is or would be
 STOPPED = (INTERRUPTED, -signal.SIGTERM)  # exit codes; the second before Python has begun
 
@@ -88,10 +89,14 @@ class Workbench:
         }
 
     def looked(self) -> dict[str, Any]:
-        """Return who writes in the texts that are chats, and why texts are not used."""
-        found: dict[str, Any] = {"people": [], "unused": {}} | remembered(self.facts)
+        """Return who writes in the texts that are chats, and why texts are not used.
+
+        Those in "asking" only wait until it is said whose words are learned.
+        """
+        found: dict[str, Any] = {"people": [], **NOT_LOOKED} | remembered(self.facts)
         refused = {self.own_name(name): why for name, why in found["unused"].items()}
-        return {"people": found["people"], "refused": refused}
+        asking = [self.own_name(name) for name in found["asking"]]
+        return {"people": found["people"], "refused": refused, "asking": asking}
 
     def settings(self) -> dict[str, Any]:
         default = {"name": "mine", "minutes": 10, "begun": "", "start": None}
@@ -205,7 +210,7 @@ class Workbench:
             settings["begun"] = settings["name"]
         self.texts.mkdir(parents=True, exist_ok=True)
         if kind == "look":  # what else the last one has found stays, such as people to choose from
-            write_json(self.facts, remembered(self.facts) | {"unused": {}})
+            write_json(self.facts, remembered(self.facts) | NOT_LOOKED)
         write_json(self.folder / "settings.json", settings)
         before = progress_of(run) if goes_on else None
         self.begun_at = before["step"] if before else 0
@@ -256,8 +261,11 @@ class Workbench:
         atexit.unregister(child.end)
         try:
             said = self.said(kind)
+            line = said[-1] if said else f"exit code {code}"
+            # Why nothing can be learned stands beside each text that a look has refused.
+            is_shown = kind == "look" and line.startswith(ERROR) and self.looked()["refused"]
             if code and code not in STOPPED:
-                self.error = said[-1].removeprefix(ERROR) if said else f"exit code {code}"
+                self.error = "" if is_shown else line.removeprefix(ERROR)
             elif kind == "export" and not code:
                 self.model = self.add(self.models / settings["name"])
             elif kind == "fetch":

@@ -12,7 +12,7 @@ export function written({ samples: { step, written }, is_chat: isChat }) {
   return [el("h2", {}, say("train.samples", { step })), ...written.map(isChat ? dialogue : goesOn)];
 }
 
-// Of an export, by its last line; the first that fits. Each bar has a stage of its own.
+// Of an export, by its last line; the first that fits.
 const STAGES = [
   [/^writing/, "stage.writing"],
   [/^starting|open/, "stage.opening"],
@@ -23,12 +23,12 @@ const STAGES = [
   [/^comparing|%\|/, "stage.comparing"],
 ];
 
-// Returns what a command's last line says: of a bar its percentage, and of an export its stage.
+// Returns what a command's last line says: of a bar its percentage, and of an export its stage alone,
+// as each of its many bars counts to 100 %.
 function heard(line, doing) {
+  if (doing === "export") return say(STAGES.find(([pattern]) => pattern.test(line))?.[1] ?? "");
   const [, name = "", percent] = /^(?:(.*): )? *(\d+)%\|/.exec(line) ?? [];
-  const ofExport = () => STAGES.find(([pattern]) => pattern.test(line))?.[1];
-  const what = doing === "export" ? say(ofExport() ?? "") : percent ? name : line;
-  return [what, percent && `${percent} %`].filter(Boolean).join(" ");
+  return percent ? `${name} ${percent} %`.trim() : line;
 }
 
 // What goes on, in one line. `said`: what the running command has printed.
@@ -54,5 +54,6 @@ export const talk = ({ is_chat: isChat }) => (isChat === false ? "train.write" :
 function left({ step, steps, left_s: left, is_measuring: isMeasuring }) {
   if (isMeasuring || step === steps) return say("train.measuring");
   if (left === null) return say("train.left.soon");
-  return left < 90 ? say("train.left.s", { s: Math.round(left) }) : say("train.left", { minutes: Math.round(left / 60) });
+  if (left < 1) return say("train.left.last");
+  return left < 90 ? say("train.left.s", { n: Math.round(left) }) : say("train.left", { minutes: Math.round(left / 60) });
 }

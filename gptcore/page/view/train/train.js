@@ -39,6 +39,7 @@ export class Train {
     this.missing = el("section", { hidden: true }, el("p", {}, say("train.missing")), this.command);
     this.texts = el("ul.texts");
     this.unused = el("p", { "aria-live": "polite", hidden: true });
+    this.whose = el("p", { id: "train-whose", "aria-live": "polite", hidden: true });
     this.look = el("pre.words", { tabindex: "0", "aria-label": say("train.look") });
     this.plan = el("pre", { tabindex: "0", "aria-label": say("train.plan") });
     this.said = el("pre", { tabindex: "0" });
@@ -88,8 +89,8 @@ export class Train {
     this.me = this.field("me", "train.me", text(say("train.me.hint")));
     this.columns = this.field("columns", "train.columns", text(say("train.columns.hint")));
     for (const name of ["me", "columns"]) this[name].addEventListener("change", () => this.lookAgain());
-    this.people = el("div.row.wrap");
-    this.about = el("details", {}, el("summary", {}, say("train.about")), this.me.parentElement, this.people, this.columns.parentElement);
+    this.people = el("div.row.wrap", { role: "group", "aria-labelledby": "train-whose" });
+    this.about = el("details", {}, el("summary", {}, say("train.about")), this.me.parentElement, this.columns.parentElement);
     return el(
       "section",
       {},
@@ -97,6 +98,8 @@ export class Train {
       area,
       el("div.dataset", {}, field("dataset", "train.dataset", this.dataset), this.fetch),
       this.texts,
+      this.whose,
+      this.people,
       this.unused,
       this.about,
       this.look,
@@ -219,9 +222,11 @@ export class Train {
   // What was said of the last files is not said of the next ones.
   async clear(keeps) {
     const { run } = this.state;
+    if (!(await this.act("clear", { keeps }))) return;
+    // Only now: what the server says while it clears is still of the last ones.
     Object.assign(this, { isFilled: false, typed: {}, chosen: undefined });
-    const isUnfinished = keeps && run?.is_saved && !run.is_complete;
-    if ((await this.act("clear", { keeps })) && isUnfinished) this.notice.tell(say("train.kept", run), { isError: false });
+    this.show(this.state);
+    if (keeps && run?.is_saved && !run.is_complete) this.notice.tell(say("train.kept", run), { isError: false });
   }
 
   // ---- What is shown
@@ -247,7 +252,8 @@ export class Train {
     this.set(this.found, this.ofFields((run?.findings ?? []).map(lines).join("\n")));
     if (state.error && (wasDoing || !this.wasTold)) this.notice.tell(told(this.ofFields(state.error)));
     this.wasTold = Boolean(state.error);
-    if (/--(me|columns)/.test(state.error + Object.values(state.refused))) this.about.open = true;
+    const fields = state.asking.length ? /--columns/ : /--(me|columns)/; // a name is chosen above them
+    if (fields.test(state.error + Object.values(state.refused))) this.about.open = true;
     if (wasDoing === "export" && !doing) this.open(state);
     if (wasDoing === "fetch" && !doing) {
       this.dataset.value = "";
@@ -303,15 +309,19 @@ export class Train {
     element.hidden = !text;
   }
 
-  showTexts({ texts, datasets, look, plan, doing, refused, unusable }) {
-    const key = JSON.stringify([texts, doing, refused]);
+  showTexts({ texts, datasets, look, plan, doing, refused, asking, unusable }) {
+    const key = JSON.stringify([texts, doing, refused, asking]);
     if (key !== this.shownTexts) {
       const remove = (name) => {
         const button = { type: "button", disabled: Boolean(doing), "aria-label": say("train.remove", { name }), onclick: () => this.remove(name) };
         return el("button.small", button, say("train.remove.it"));
       };
       const size = (bytes) => say("train.kb", { kb: Math.ceil(bytes / 1000) });
-      const reason = (name) => (Object.hasOwn(refused, name) ? el("small.refused", {}, say("train.refused", { why: this.ofFields(refused[name]) })) : null);
+      const reason = (name) => {
+        if (!Object.hasOwn(refused, name)) return null;
+        const why = this.ofFields(refused[name]);
+        return asking.includes(name) ? el("small", {}, why) : el("small.refused", {}, say("train.refused", { why }));
+      };
       this.texts.replaceChildren(...texts.map(({ name, bytes }) => el("li", {}, el("span", {}, name), el("small", {}, size(bytes)), remove(name), reason(name))));
       this.shownTexts = key;
     }
@@ -322,7 +332,8 @@ export class Train {
     this.files.disabled = this.dataset.disabled = Boolean(doing);
     this.fetch.disabled = Boolean(doing) || !this.dataset.value;
     const n = texts.filter(({ name }) => Object.hasOwn(refused, name)).length;
-    this.set(this.unused, unusable ? say("train.unusable") : n ? say("train.unused", { n }) : "");
+    const waits = asking.length ? "" : say("train.unusable"); // a question is asked above
+    this.set(this.unused, unusable ? waits : n ? say("train.unused", { n }) : "");
     this.set(this.look, unusable ? "" : this.ofFields(look)); // its reasons stand beside the files
     this.set(this.plan, this.ofFields(plan));
   }
@@ -334,6 +345,8 @@ export class Train {
       this.people.replaceChildren(...people.slice(0, SHOWN_PEOPLE).map(choice));
       this.shownPeople = key;
     }
+    this.set(this.whose, people.length ? say("train.whose") : "");
+    this.people.hidden = !people.length;
     // The buttons stay when one is pressed, so that it keeps the keyboard's focus.
     const mine = names(this.me.value);
     for (const button of this.people.children) button.setAttribute("aria-pressed", String(mine.includes(button.textContent)));
