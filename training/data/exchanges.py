@@ -2,14 +2,16 @@
 
 A model that learns the rows as they are answers the second question of a chat less well than the
 first, and the sixth far less (docs/log.md, 2026-11-29). So in each epoch most rows follow another
-one in its chat.
+one in its chat, if both begin with the same system message or none.
 """
+
+from itertools import pairwise
 
 import numpy as np
 
-from gptcore.text.chat_template import loss_mask, messages_of, replies, reply_end
+from gptcore.text.chat_template import loss_mask, messages_of, render, replies, reply_end
 from gptcore.text.tokenizer import Tokenizer
-from training.data.rows import Rows
+from training.data.rows import NONE, Rows
 
 MOST = 5000  # documents of a table
 FOLLOWING = 0.7  # share of the conversations that follow another
@@ -18,49 +20,59 @@ FOLLOWING = 0.7  # share of the conversations that follow another
 class Exchanges:
     """The conversations of one question and its answer, if most documents of a split are such.
 
-    `starts`: where in its only shard each begins; empty if the split is no such table.
-    `n_left_out`: how many of its first ids one lacks that follows another.
+    `openings`: by where in the only shard each begins, its ids before the user's; empty if the
+    split is no such table.
     """
 
     def __init__(self, rows: Rows):
-        self.starts, self.n_left_out = np.zeros(0, np.int64), 0
+        self.openings: dict[int, list[int]] = {}
         documents = rows.documents(0)
         if len(rows.split) > 1 or len(documents) > MOST or reply_end(rows.tokenizer) is None:
             return
-        opening, self.n_left_out = chat_opening(rows.tokenizer)
-        pieces = [(0, start, start + length) for _, start, length in documents.tolist()]
-        found = [piece[1] for piece in pieces if is_exchange(rows, piece, opening)]
-        if 2 * len(found) > len(documents):
-            self.starts = np.array(found)
+        marker = user_marker(rows.tokenizer)
+        for _, start, length in documents.tolist():
+            opening = opening_of(rows, (0, start, start + length), marker)
+            if opening is not None:
+                self.openings[start] = opening
+        if 2 * len(self.openings) <= len(documents):
+            self.openings = {}
 
     def follow(self, documents: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Draw the documents that follow the one before in its chat, and return their indices.
 
-        `documents`: as Packing takes them; those that are drawn lose the opening of a chat.
+        `documents`: as Packing takes them; those that are drawn lose the opening that they have in
+        common with the one before.
         """
-        is_one = np.isin(documents[:, 1], self.starts)
-        possible = 1 + np.flatnonzero(is_one[1:] & is_one[:-1])
-        drawn = possible[rng.random(len(possible)) < FOLLOWING]
-        documents[drawn, 1] += self.n_left_out
-        documents[drawn, 2] -= self.n_left_out
+        if not self.openings:
+            return NONE
+        openings = [self.openings.get(start) for start in documents[:, 1].tolist()]
+        possible = [i for i, (a, b) in enumerate(pairwise(openings), 1) if a is not None and a == b]
+        drawn = np.array(possible, np.int64)[rng.random(len(possible)) < FOLLOWING]
+        n_left_out = [len(openings[i] or ()) for i in drawn.tolist()]
+        documents[drawn, 1] += np.array(n_left_out, np.uint32)
+        documents[drawn, 2] -= np.array(n_left_out, np.uint32)
         return drawn
 
 
-def is_exchange(rows: Rows, piece: tuple[int, int, int], opening: list[int]) -> bool:
-    """Return whether a document begins as a chat does that has no system message, and has one reply
-    to learn."""
+def opening_of(rows: Rows, piece: tuple[int, int, int], marker: list[int]) -> list[int] | None:
+    """Return the ids before a conversation's first user; None unless it has one reply to learn."""
     ids, hidden = rows.join([piece])
     is_learned = loss_mask(ids, rows.tokenizer) & ~hidden
     n_replies = np.count_nonzero(is_learned[1:] & ~is_learned[:-1])
-    return n_replies == 1 and ids[: len(opening)].tolist() == opening
+    if n_replies != 1:
+        return None
+    found = ids.tolist()
+    places = (i for i in range(len(found)) if found[i : i + len(marker)] == marker)
+    at = next(places, None)
+    return None if at is None else found[:at]
 
 
-def chat_opening(tokenizer: Tokenizer) -> tuple[list[int], int]:
-    """Return the ids before the first user's words, and how many of them the next user's lack.
+def user_marker(tokenizer: Tokenizer) -> list[int]:
+    """Return the ids that stand before what a user says.
 
-    >>> chat_opening(Tokenizer({bytes([b]): b for b in range(256)}))
-    ([256, 259], 1)
+    >>> user_marker(Tokenizer({bytes([b]): b for b in range(256)}))
+    [259]
     """
-    one, other, two = (replies(messages_of(turns), tokenizer)[0] for turns in ("AB", "BB", "ABAB"))
+    one, other = (replies(messages_of(turns), tokenizer)[0] for turns in ("AB", "BB"))
     n = next(i for i, ids in enumerate(zip(one, other)) if ids[0] != ids[1])
-    return one[:n], 2 * len(one) - len(two)
+    return one[len(render([], tokenizer)) : n]
