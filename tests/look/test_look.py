@@ -213,7 +213,7 @@ def test_of_many_files_those_that_are_not_used_have_a_line_for_each_reason(tmp_p
         (tmp_path / f"c{i:02}.txt").write_text("Some words.")
     lines = look(find_files([tmp_path])).table().splitlines()
     assert lines[0] == f"30 files not used, such as {tmp_path / 'a00.png'}: it is a PNG picture"
-    assert lines[1].startswith(f"1 file not used, such as {tmp_path / 'b.txt'}: it holds NUL")
+    assert lines[1].startswith(f"1 file not used, such as {tmp_path / 'b.txt'}: it is binary")
     assert lines[2] == f"{tmp_path / 'c00.txt'}: text, 1 text, 11 bytes"
     assert lines[-1] == "and 2 more files, in which 0 are skipped" and len(lines) == 23
 
