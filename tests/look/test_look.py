@@ -224,7 +224,9 @@ def test_little_text_is_told_of_the_model_that_ships_if_it_is_english(tmp_path: 
     text.write_text("The market of the town has bread and that fish to you. " * 20)
     assert hint in look(find_files([text])).summary()
     known = Tokenizer.train(["The market of the town."], 300)
-    assert "--init" not in look(find_files([text])).summary(known), "it begins with a model"
+    told = look(find_files([text])).summary(known)
+    assert "--init" not in told, "it begins with a model"
+    assert f" tokens of a vocabulary of {known.vocab_size}; " in told
     text.write_text("Рынок города открыт каждый день. " * 20)
     told = look(find_files([text])).summary()
     assert "little text" in told and "--init" not in told

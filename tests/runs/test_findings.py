@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 from gptcore.config import PRESETS
 from training.report.findings import Finding, findings
 from training.report.history import History
-from training.report.report import write_report
+from training.report.report import facts, write_report
 from training.run.config import TrainConfig
 from training.run.directory import Run
 from training.run.facts import RunData
@@ -61,11 +61,11 @@ def test_a_text_learned_by_heart(tmp_path: Path) -> None:
     (run.checkpoints / "step-50").mkdir(parents=True)
     [found] = findings(History(run))
     assert found.text == (
-        "The held-out loss was lowest at step 50 (1.50 bits per byte, 1.75 at the end): the "
-        "model learns the training text by heart. The weights of step 50 are taken."
+        "The loss of unseen text was lowest at step 50 (1.50 bits per byte, 1.75 at the end): the "
+        "model learns the training text by heart."
     )
     assert found.remedy == "more text, or a start that knows more: --init models/default"
-    assert str(found).endswith("step 50 are taken.\n  try " + found.remedy)
+    assert str(found).endswith("by heart.\n  try " + found.remedy)
     [found] = said(tmp_path / "b", FALLING, [4, 3.1, 3, 3], [3, 2.5, 2.1, 2.0])
     assert "begins to learn the training text by heart" in found.text
     assert said(tmp_path / "c", FALLING, [4, 0.003, 0.004, 0.006], [3, 0.001, 0.001, 0.001]) == []
@@ -80,7 +80,8 @@ def test_the_step_that_is_taken_of_a_translator_is_the_one_with_the_best_chrf(
         (run.checkpoints / f"step-{step}").mkdir(parents=True)
     (run.path / "summary.json").write_text('{"seconds": 125}')
     [found] = findings(History(run))
-    assert "lowest at step 50" in found.text and "The weights of step 75 are taken." in found.text
+    assert "lowest at step 50" in found.text
+    assert facts(History(run))["weights"] == "of step 75"
 
 
 def test_the_loss_of_weights_that_are_mixed_afterwards_is_no_rise(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_only_english_texts_are_advised_to_begin_with_the_model_that_ships(
 def test_a_training_that_ended_too_early(tmp_path: Path) -> None:
     [found] = said(tmp_path, FALLING, [4, 3.5, 3.2, 2.9])
     assert found.text.startswith(
-        "The held-out loss was still falling at the end, from 1.60 to 1.45 bits"
+        "The loss of unseen text was still falling at the end, from 1.60 to 1.45 bits"
     )
     assert found.remedy == "a longer training: --set steps=200"
     [found] = said(tmp_path / "b", FALLING, [4, 3.5, 3.2, 2.9], minutes="8")
@@ -173,7 +174,7 @@ def test_too_few_steps_for_a_little_text_are_told_where_no_loss_is_expected(tmp_
     hurried, little = findings(History(dataclasses.replace(run, data=data)))
     assert hurried.text == "There was time for 100 of the 215 planned steps."
     assert hurried.remedy == "a longer training: --minutes 4.3"
-    assert little.text.startswith("Only 57 tokens could be held out")
+    assert little.text.startswith("Only 57 tokens could be set aside")
     as_planned = dataclasses.replace(data, planned_steps=100)
     assert len(findings(History(dataclasses.replace(run, data=as_planned)))) == 1
 
@@ -181,8 +182,8 @@ def test_too_few_steps_for_a_little_text_are_told_where_no_loss_is_expected(tmp_
 def test_a_loss_over_hardly_a_text_says_little(tmp_path: Path) -> None:
     run = run_with(tmp_path, FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
     for held_out, said in (
-        (256, "Only 256 tokens could be held out"),
-        (5000, "The held-out loss was"),
+        (256, "Only 256 tokens could be set aside"),
+        (5000, "The loss of unseen text was"),
     ):
         data = dataclasses.replace(run.data, held_out_tokens=held_out)
         [found] = findings(History(dataclasses.replace(run, data=data)))
@@ -223,6 +224,6 @@ def test_the_report_says_it_above_the_curves(tmp_path: Path, browser: Browser, n
     page = browser.new_page()
     page.goto(write_report(run).resolve().as_uri())
     text = page.locator("#findings").inner_text()
-    assert "The held-out loss was lowest at step 50" in text
+    assert "The loss of unseen text was lowest at step 50" in text
     assert "Try more text, or a start that knows more: --init models/default." in text
     page.close()

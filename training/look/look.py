@@ -33,8 +33,8 @@ LITTLE = (
     "megabyte is better"
 )
 HELD_OUT = (
-    'note: the document that begins with "{}" may be held out to measure on, and is not learned '
-    "then; where that matters, say the same in another one, in other words"
+    'note: the document that begins with "{}" may be set aside to measure on, as unseen text, and '
+    "is not learned then; where that matters, say the same in another one, in other words"
 )
 SHOWN_BAD = 20  # files that cannot be read; a pattern of the shell may name thousands
 READ = "texts, Markdown, JSON, tables, web pages, EPUB, PDF and exported chats can be read"
@@ -179,8 +179,8 @@ class Look:
             held_out = None  # it has fewer tokens than bytes, and is learned, too
         lines = [
             f"in all {counted(found.n_documents, 'document')} of "
-            f"{found.n_characters:,} characters, about {rounded(n_tokens):,} tokens; "
-            f"{n_skipped:,} skipped",
+            f"{found.n_characters:,} characters, about {rounded(n_tokens):,} tokens of a "
+            f"vocabulary of {tokenizer.vocab_size:,}; {n_skipped:,} skipped",
             *([f"note: {of_files}, for the reasons above: {names}"] if unused else []),
             *(f"note: {notice}" for notice in self.notices),
             *([little] if self.is_little else []),

@@ -1,7 +1,7 @@
 """What the curves of a run mean, in words, and what to try next.
 
 >>> findings(History(Run.load("runs/mine")))                         # doctest: +SKIP
-[Finding(text='The held-out loss was lowest at step 1,200 ...', remedy='more text')]
+[Finding(text='The loss of unseen text was lowest at step 1,200 ...', remedy='more text')]
 """
 
 import re
@@ -59,7 +59,8 @@ def unlearned(history: History) -> Iterator[Finding]:
         return  # as with trained weights, whose loss begins near its end
     if len(losses) >= 2 * SMOOTHED and np.median(losses[-SMOOTHED:]) > LEARNED * losses[0]:
         yield Finding(
-            f"The loss is {losses[-1]:.2f} and began at {losses[0]:.2f}: nothing was learned.",
+            f"The loss is still {losses[-1] / losses[0]:.0%} of what it was at the first step: "
+            f"nothing was learned.",
             f"a lower learning rate: {rate(history, 0.1)}",
         )
 
@@ -88,21 +89,18 @@ def by_heart(history: History) -> Iterator[Finding]:
     _, of_text = history.column("train_loss")
     if len(losses) < 2:
         return
-    best, bits = losses.argmin(), bits_per_nat(history)
+    best, bits = losses.argmin(), history.bits_per_nat
     if losses[-1] > max(RISE * losses[best], losses[best] + LEAST_NATS):
         last = "at the end" if history.is_at_end else "now"
-        # Of a run that is stopped, the newest weights are taken.
-        is_told = history.summary and history.taken is not None
-        taken = f" The weights of step {history.taken:,} are taken." if is_told else ""
         yield Finding(
-            f"The held-out loss was lowest at step {steps[best]:,} ({bits * losses[best]:.2f} bits "
-            f"per byte, {bits * losses[-1]:.2f} {last}): the model learns the training text by "
-            f"heart.{taken}",
+            f"The loss of unseen text was lowest at step {steps[best]:,} "
+            f"({bits * losses[best]:.2f} bits per byte, {bits * losses[-1]:.2f} {last}): the model "
+            f"learns the training text by heart.",
             f"more text{or_init(history)}",
         )
     elif len(of_text) and of_text[-1] < min(GAP * losses[-1], losses[-1] - LEAST_NATS):
         yield Finding(
-            f"The training text takes {bits * of_text[-1]:.2f} bits per byte, held-out text "
+            f"The training text takes {bits * of_text[-1]:.2f} bits per byte, unseen text "
             f"{bits * losses[-1]:.2f}: the model begins to learn the training text by heart.",
             f"more text, which helps more than more steps or a larger model{or_init(history)}",
         )
@@ -115,10 +113,10 @@ def unfinished(history: History) -> Iterator[Finding]:
         return
     before = losses[np.searchsorted(steps, 0.75 * steps[-1], side="right") - 1]
     if losses[-1] < min(FALL * before, before - LEAST_NATS):
-        bits = bits_per_nat(history)
+        bits = history.bits_per_nat
         longer = f"a longer training: {length(history, 2 * int(steps[-1]))}"
         yield Finding(
-            f"The held-out loss was still falling at the end, from {bits * before:.2f} to "
+            f"The loss of unseen text was still falling at the end, from {bits * before:.2f} to "
             f"{bits * losses[-1]:.2f} bits per byte in the last quarter.",
             f"more text{or_init(history)}" if ended_early(history) else longer,
         )
@@ -161,9 +159,9 @@ def uncertain(history: History) -> Finding:
     is_asked = history.run.data.chat and not history.run.options.get("me")  # a table of questions
     more = "more wordings of each question where it fails" if is_asked else "more text"
     return Finding(
-        f"Only {history.run.data.held_out_tokens:,} tokens could be held out, which are too few to "
-        f"measure on: nothing of them is shown or chooses a step. Ask the model what it should "
-        f"know.",
+        f"Only {history.run.data.held_out_tokens:,} tokens could be set aside as unseen text: too "
+        f"few to measure how well the model knows new text. So no such figure is shown, and the "
+        f"weights of the last step are taken. Ask the model what it should know.",
         f"{more}{or_init(history)}",
     )
 
@@ -190,12 +188,6 @@ def ended_early(history: History) -> bool:
     """Return whether the time that was asked for is left: the plan had no use for it."""
     asked, took = float(history.run.options.get("minutes", 0)), history.summary.get("seconds", 0)
     return 0 < took < SPARE * 60 * asked
-
-
-def bits_per_nat(history: History) -> float:
-    """Return the bits per byte of a held-out loss of one nat per token; training text is alike."""
-    (_, bits), (_, losses) = history.column(BITS), history.column("val_loss")
-    return float(bits[-1] / losses[-1]) if losses[-1] else 0.0
 
 
 def rate(history: History, factor: float) -> str:
