@@ -220,16 +220,25 @@ def test_of_many_files_those_that_are_not_used_have_a_line_for_each_reason(tmp_p
 
 def test_little_text_is_told_of_the_model_that_ships_if_it_is_english(tmp_path: Path) -> None:
     hint = "half a megabyte is better, or a start that knows more: --init models/default"
+    english = "The market of the town has bread and that fish to you. " * 20
+    chat = tmp_path / "a.jsonl"
+    chat.write_text(json.dumps({"prompt": english, "completion": english}))
+    assert hint in look(find_files([chat])).summary()
     text = tmp_path / "a.txt"
-    text.write_text("The market of the town has bread and that fish to you. " * 20)
-    assert hint in look(find_files([text])).summary()
+    text.write_text(english)
+    hint = (
+        "python -m export fetch smollm2-135m, then train with --init models/smollm2-135m --lora 16"
+    )
+    told = look(find_files([text])).summary()
+    assert hint in told and "learns its words and not its sense" in told
     known = Tokenizer.train(["The market of the town."], 300)
     told = look(find_files([text])).summary(known)
     assert "--init" not in told, "it begins with a model"
     assert f" tokens of a vocabulary of {known.vocab_size}; " in told
     text.write_text("Рынок города открыт каждый день. " * 20)
     told = look(find_files([text])).summary()
-    assert "little text" in told and "--init" not in told
+    assert "are little for a plain text" in told and "smollm2" not in told
+    assert "python -m export fetch --list names some, Qwen2.5 for many languages" in told
 
 
 def test_what_a_training_wrote_is_no_text(tmp_path: Path) -> None:

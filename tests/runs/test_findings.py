@@ -8,12 +8,13 @@ import pytest
 from playwright.sync_api import Browser
 
 from gptcore.config import PRESETS
+from gptcore.facts import Imported
 from training.report.findings import Finding, findings
 from training.report.history import History
 from training.report.report import facts, write_report
 from training.run.config import TrainConfig
 from training.run.directory import Run
-from training.run.facts import RunData
+from training.run.facts import Base, RunData
 
 
 def run_with(
@@ -27,7 +28,7 @@ def run_with(
 ) -> Run:
     """A run of 100 steps with these logged losses, and evaluations at even distances."""
     plan = {"expected_bits_per_byte": expected, "planned_steps": planned}
-    data = RunData("text.txt", False, 9, shards="x", **plan)  # type: ignore[arg-type]
+    data = RunData("text.txt", False, 10**6, shards="x", **plan)  # type: ignore[arg-type]
     run = Run(PRESETS["tiny"], TrainConfig(steps=100), data, options=options, path=path)
     run.create()
     for i, loss in enumerate(losses, 1):
@@ -207,6 +208,46 @@ def test_a_little_text_is_told_what_to_try_next(
     [found] = findings(History(dataclasses.replace(run, data=data)))
     assert found.remedy.startswith(advice)
     assert ("--init models/default" in found.remedy) == text.startswith("The")
+
+
+GERMAN = "Der Schlüssel liegt in der Schublade. " * 8
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "is_chat", "is_imported", "text", "command"),
+    [
+        (77_000, False, False, "The key is in the drawer of the old table. " * 4, "smollm2-135m"),
+        (77_000, False, False, GERMAN, "--list"),
+        (500_000, False, False, GERMAN, None),
+        (77_000, True, False, GERMAN, None),
+        (77_000, False, True, GERMAN, None),
+    ],
+)
+@pytest.mark.parametrize("held_out", [57, 5000])
+def test_what_to_expect_of_a_little_plain_text_is_said_with_the_next_command(
+    tmp_path: Path,
+    n_bytes: int,
+    is_chat: bool,
+    is_imported: bool,
+    text: str,
+    command: str | None,
+    held_out: int,
+) -> None:
+    """A newcomer's PDF of 77 kB babbled, whatever it began with, and nothing said why."""
+    run = run_with(tmp_path, FALLING, [4, 3, 2.5, 2.48], [4, 3, 2.4, 2.4])
+    run.add_samples(100, [("A", text)])
+    data = dataclasses.replace(run.data, n_bytes=n_bytes, chat=is_chat, held_out_tokens=held_out)
+    imported = Imported("a/b", "its own text")
+    base = Base("models/a", "1f0c", imported) if is_imported else None
+    found = findings(History(dataclasses.replace(run, data=data, base=base)))
+    told = [one for one in found if "are little for a plain text" in one.text]
+    assert [one.text.partition(" ")[0] for one in told] == ["77,000"] * bool(command)
+    if command:
+        assert f"python -m export fetch {command}" in told[0].remedy
+        assert not any("models/default" in one.remedy for one in found)
+    shorter = dataclasses.replace(run.train, steps=200)
+    going_on = History(dataclasses.replace(run, data=data, train=shorter))
+    assert not any("little" in one.text for one in findings(going_on))
 
 
 def test_a_training_that_took_longer_than_it_was_given(tmp_path: Path) -> None:

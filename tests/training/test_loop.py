@@ -210,7 +210,7 @@ def test_the_weights_before_are_mixed_into_the_best_step_and_the_report_names_it
     ended = run.newest_checkpoint()
     assert last.path.name == ended.path.name == "step-4" and last.facts == ended.facts
     assert all(torch.equal(weights, last.model[name]) for name, weights in ended.model.items())
-    [found] = findings(History(run))
+    found, _ = findings(History(run))
     assert "lowest at step 2 (0.75 bits" in found.text
     row = facts(History(run))
     assert row["weights"] == "of step 2, with 50% of those before the training"

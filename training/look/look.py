@@ -22,12 +22,18 @@ from training.look.samples import Draw, beginning, seen
 from training.look.wordings import Wordings
 from training.machine.progress import progress
 from training.plan.scaling import vocabulary
-from training.report.findings import OR_INIT, may_be_english
+from training.report.findings import (
+    FETCH,
+    LITTLE_BYTES,
+    LITTLE_PLAIN,
+    OR_INIT,
+    READ_MORE,
+    may_be_english,
+)
 from training.run.facts import FEW_HELD_OUT
 
 SHOWN_FILES, SHOWN_REASONS, SHOWN_UNUSED = 20, 8, 5  # the others are counted
 N_SAMPLES = 3
-LITTLE_BYTES = 500_000
 LITTLE = (
     "note: {:,} bytes are little text: a model will know what they say and few other words; half a "
     "megabyte is better"
@@ -118,6 +124,11 @@ class Look:
         return self.survey.n_bytes < LITTLE_BYTES
 
     @property
+    def is_chat(self) -> bool:
+        """Whether there are conversations."""
+        return any(file.n_chats for file in self.files)
+
+    @property
     def may_be_english(self) -> bool:
         """Whether it may be in the language of the model that ships."""
         return may_be_english(" ".join(self.survey.beginning))
@@ -126,8 +137,7 @@ class Look:
     def suits_init(self) -> bool:
         """Whether the model that ships learns it better than a new one does: a few conversations
         in its language."""
-        is_chat = any(file.n_chats for file in self.files)
-        return is_chat and self.is_little and self.may_be_english
+        return self.is_chat and self.is_little and self.may_be_english
 
     @property
     def unused(self) -> dict[str, str]:
@@ -165,8 +175,7 @@ class Look:
         """
         self.check()
         found = self.survey
-        little = LITTLE.format(found.n_bytes)
-        little += OR_INIT * (tokenizer is None and self.may_be_english)
+        little = self.little(tokenizer is None)
         tokenizer = tokenizer or Tokenizer.train(found.beginning, vocabulary(found.n_bytes))
         n_skipped = sum(sum(file.skipped.values()) for file in self.files)
         unused = [*self.unused]
@@ -189,6 +198,13 @@ class Look:
         ]
         lines += [f"  {seen(document)}" for document in self.samples]
         return "\n".join(lines)
+
+    def little(self, is_new: bool) -> str:
+        """Return what to expect of so little text, and, for a new model, what helps."""
+        if self.is_chat:
+            return LITTLE.format(self.survey.n_bytes) + OR_INIT * (is_new and self.may_be_english)
+        said = f"note: {LITTLE_PLAIN.format(self.survey.n_bytes)}"
+        return said + f"; {READ_MORE} helps: {FETCH[self.may_be_english]}" * is_new
 
     def check(self) -> None:
         """Raise UserError if there is no document."""

@@ -13,6 +13,7 @@ import numpy as np
 from gptcore.config import Seq2SeqConfig
 from gptcore.system.wording import duration, two_digits
 from training.report.history import History
+from training.run.directory import Run
 
 RISE = 1.01  # of the held-out loss over its minimum; less is chance
 FALL = 0.98  # of the held-out loss in the last quarter of the steps; more is the end of learning
@@ -28,6 +29,18 @@ LATE = 1.1  # of the minutes that were asked for
 SMOOTHED = 5  # logged losses in a median
 BITS = "bits_per_byte"
 OR_INIT = ", or a start that knows more: --init models/default"
+LITTLE_BYTES = 500_000  # of a text, for a new model to learn a language from
+LITTLE_PLAIN = (  # docs/log.md has what models wrote that had read a book, and a part of it
+    "{:,} bytes are little for a plain text: a small model learns its words and not its sense, as "
+    "it did from a book of 460,000 bytes"
+)
+READ_MORE = "a start that has read far more"
+FETCH = {  # what gives it, for texts that may be English and for others
+    True: "python -m export fetch smollm2-135m, then train with --init models/smollm2-135m "
+    "--lora 16",
+    False: "python -m export fetch --list names some, Qwen2.5 for many languages; then train with "
+    "--init models/NAME --lora 16",
+}
 ENGLISH = {"and", "it", "of", "the", "that", "this", "to", "you"}  # frequent words
 ENGLISH_SHARE, FEW_WORDS = 0.03, 30  # their share of a text's words; and how many it takes to tell
 
@@ -45,10 +58,12 @@ class Finding(NamedTuple):
 def findings(history: History) -> list[Finding]:
     """Return what the curves say, the most important first; nothing of a run just begun."""
     learning = [*unlearned(history)] or [*spikes(history)]
+    of_size = [*little(history)]
     if history.run.data.few_held_out:
-        return [*learning, *hurried(history), *late(history), uncertain(history)]
+        unsure = uncertain(history, bool(of_size))
+        return [*learning, *hurried(history), *late(history), unsure, *of_size]
     at_end = [*unfinished(history), *unexpected(history)] if history.is_at_end else []
-    return [*learning, *by_heart(history), *at_end, *late(history)]
+    return [*learning, *by_heart(history), *at_end, *late(history), *of_size]
 
 
 def unlearned(history: History) -> Iterator[Finding]:
@@ -154,15 +169,28 @@ def late(history: History) -> Iterator[Finding]:
         )
 
 
-def uncertain(history: History) -> Finding:
-    """The held-out text is so short that its loss says little."""
+def little(history: History) -> Iterator[Finding]:
+    """It is a plain text too short to learn a language from; a model made elsewhere knows one."""
+    run = history.run
+    is_plain = not run.data.chat and not isinstance(run.model, Seq2SeqConfig)
+    knows = run.base and run.base.imported
+    if history.is_at_end and is_plain and not knows and run.data.n_bytes < LITTLE_BYTES:
+        fetch = FETCH[writes_english(run)]
+        yield Finding(f"{LITTLE_PLAIN.format(run.data.n_bytes)}.", f"{READ_MORE}: {fetch}")
+
+
+def uncertain(history: History, is_little: bool) -> Finding:
+    """The held-out text is so short that its loss says little.
+
+    `is_little`: whether another finding says what helps.
+    """
     is_asked = history.run.data.chat and not history.run.options.get("me")  # a table of questions
     more = "more wordings of each question where it fails" if is_asked else "more text"
     return Finding(
         f"Only {history.run.data.held_out_tokens:,} tokens could be set aside as unseen text: too "
         f"few to measure how well the model knows new text. So no such figure is shown, and the "
         f"weights of the last step are taken. Ask the model what it should know.",
-        f"{more}{or_init(history)}",
+        "" if is_little else f"{more}{or_init(history)}",
     )
 
 
@@ -173,8 +201,13 @@ def or_init(history: History) -> str:
     """
     run = history.run
     knows = run.options.get("init") or run.data.stages or isinstance(run.model, Seq2SeqConfig)
+    return OR_INIT if not knows and writes_english(run) else ""
+
+
+def writes_english(run: Run) -> bool:
+    """Return whether what a run wrote may be English."""
     written = (text for _, samples in run.samples() for sample in samples for text in sample)
-    return OR_INIT if not knows and may_be_english(" ".join(written)) else ""
+    return may_be_english(" ".join(written))
 
 
 def may_be_english(text: str) -> bool:
