@@ -234,7 +234,7 @@ def test_what_to_expect_of_a_little_plain_text_is_said_with_the_next_command(
     held_out: int,
 ) -> None:
     """A newcomer's PDF of 77 kB babbled, whatever it began with, and nothing said why."""
-    run = run_with(tmp_path, FALLING, [4, 3, 2.5, 2.48], [4, 3, 2.4, 2.4])
+    run = run_with(tmp_path, FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
     run.add_samples(100, [("A", text)])
     data = dataclasses.replace(run.data, n_bytes=n_bytes, chat=is_chat, held_out_tokens=held_out)
     imported = Imported("a/b", "its own text")

@@ -116,9 +116,10 @@ def test_a_report_shows_every_figure_beside_earlier_runs(opened, tmp_path: Path)
 
     names = page.locator("tbody [data-run]").locator("xpath=..").all_inner_texts()
     assert [name.strip() for name in names] == ["mine", "early"]
-    for curve, n in {"bits_per_byte": 4, "train_loss": 4, "loss": 20, "gradient_norm": 20}.items():
+    for curve, n in {"train_loss": 4, "loss": 20, "gradient_norm": 20}.items():
         assert points(page, curve) == [n, n], curve
-    assert page.locator('g[data-curve="bits_per_byte"] circle').count() == 8
+    assert points(page, "bits_per_byte") == [4] * 4, "in two charts"
+    assert page.locator('g[data-curve="bits_per_byte"] circle').count() == 16
     expect(page.locator("h1")).to_have_text("mine")
     row = page.locator("tbody tr").first
     for fact in ("finished", "1.1850", "1.1495", "102,400", "0:00:25", "106,816", "chats.jsonl"):
@@ -129,7 +130,7 @@ def test_a_report_shows_every_figure_beside_earlier_runs(opened, tmp_path: Path)
     ticks = lambda: page.locator("svg").first.locator("text").all_text_contents()  # noqa: E731
     place, by_step = first.get_attribute("cx"), ticks()
     page.get_by_label("time").check()
-    assert first.get_attribute("cx") == place and "20 s" in ticks() and "20 s" not in by_step
+    assert first.get_attribute("cx") == place and "25 s" in ticks() and "25 s" not in by_step
     page.get_by_label("tokens read", exact=True).check()
     assert "100,000" in ticks()
 
@@ -138,13 +139,13 @@ def test_a_report_shows_every_figure_beside_earlier_runs(opened, tmp_path: Path)
     page.get_by_role("checkbox", name="early").uncheck()
     assert points(page, "loss") == [20]
     page.get_by_role("checkbox", name="early").check()
-    chart = page.get_by_role("img", name=re.compile("^Loss by tokens read. mine"))
+    chart = page.get_by_role("img", name=re.compile("^Unseen text by tokens read. mine"))
     chart.press("Home")
-    expect(page.get_by_role("status").first).to_contain_text("tokens read 5,120")
-    expect(page.get_by_role("status").first).to_contain_text("mine3.56early3.7")
+    expect(page.get_by_role("status").first).to_contain_text("tokens read 25,600")
+    expect(page.get_by_role("status").first).to_contain_text("mine1.56early1.7")
     page.locator("figure summary").first.click()
-    values = page.get_by_role("region", name="Values of Loss")
-    expect(values.locator("tbody tr")).to_have_count(20)
+    values = page.get_by_role("region", name="Values of Unseen")
+    expect(values.locator("tbody tr")).to_have_count(4)
     page.close()
 
 
@@ -204,7 +205,7 @@ def test_real_runs_of_both_kinds_are_compared(
     page = opened(tmp_path / "report.html")
     expect(page.locator(".state")).to_have_text("2 runs compared")
     assert points(page, "train_loss") == [2], "the translator's is not measured"
-    assert points(page, "bits_per_byte") == [2], "the chats hold out too little"
+    assert points(page, "bits_per_byte") == [2, 2], "the chats hold out too little"
     assert points(page, "bleu") == [2]
     expect(page.get_by_role("region", name="Settings that differ")).to_contain_text("n_pairs")
     expect(page.locator("#samples .sample").first).not_to_contain_text("<|user|>")

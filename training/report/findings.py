@@ -60,8 +60,7 @@ def findings(history: History) -> list[Finding]:
     learning = [*unlearned(history)] or [*spikes(history)]
     of_size = [*little(history)]
     if history.run.data.few_held_out:
-        unsure = uncertain(history, bool(of_size))
-        return [*learning, *hurried(history), *late(history), unsure, *of_size]
+        return [*learning, *hurried(history), *late(history), uncertain(history), *of_size]
     at_end = [*unfinished(history), *unexpected(history)] if history.is_at_end else []
     return [*learning, *by_heart(history), *at_end, *late(history), *of_size]
 
@@ -172,34 +171,37 @@ def late(history: History) -> Iterator[Finding]:
 def little(history: History) -> Iterator[Finding]:
     """It is a plain text too short to learn a language from; a model made elsewhere knows one."""
     run = history.run
-    is_plain = not run.data.chat and not isinstance(run.model, Seq2SeqConfig)
-    knows = run.base and run.base.imported
-    if history.is_at_end and is_plain and not knows and run.data.n_bytes < LITTLE_BYTES:
+    if history.is_at_end and is_little(run):
         fetch = FETCH[writes_english(run)]
         yield Finding(f"{LITTLE_PLAIN.format(run.data.n_bytes)}.", f"{READ_MORE}: {fetch}")
 
 
-def uncertain(history: History, is_little: bool) -> Finding:
-    """The held-out text is so short that its loss says little.
+def is_little(run: Run) -> bool:
+    is_plain = not run.data.chat and not isinstance(run.model, Seq2SeqConfig)
+    knows = run.base and run.base.imported
+    return is_plain and not knows and run.data.n_bytes < LITTLE_BYTES
 
-    `is_little`: whether another finding says what helps.
-    """
+
+def uncertain(history: History) -> Finding:
+    """The held-out text is so short that its loss says little."""
     is_asked = history.run.data.chat and not history.run.options.get("me")  # a table of questions
     more = "more wordings of each question where it fails" if is_asked else "more text"
     return Finding(
         f"Only {history.run.data.held_out_tokens:,} tokens could be set aside as unseen text: too "
         f"few to measure how well the model knows new text. So no such figure is shown, and the "
         f"weights of the last step are taken. Ask the model what it should know.",
-        "" if is_little else f"{more}{or_init(history)}",
+        f"{more}{or_init(history)}",
     )
 
 
 def or_init(history: History) -> str:
     """Return the advice to begin with trained weights, if the run did not.
 
-    Those that ship know English alone.
+    Those that ship know English alone, and too little for a little plain text.
     """
     run = history.run
+    if is_little(run):
+        return ""
     knows = run.options.get("init") or run.data.stages or isinstance(run.model, Seq2SeqConfig)
     return OR_INIT if not knows and writes_english(run) else ""
 
