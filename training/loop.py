@@ -48,10 +48,11 @@ from training.state import (
 )
 from training.step import step
 
-NAMES = {
-    "val_loss": "held-out loss",
-    "bits_per_byte": "bits per byte",
-    "train_loss": "loss of the training text",
+NAMES = {  # of the figures of an evaluation, for people
+    "bits_per_byte": "bits per byte of unseen text",
+    "train_loss": "bits per byte of the training text",
+    "bleu": "BLEU",
+    "chrf": "chrF",
 }
 MAX_BAD_STEPS = 3  # consecutive steps without a finite loss and gradient that end a run
 
@@ -159,7 +160,9 @@ def take_steps(run: Run, task: Task, state: State, records: Records, interrupts:
                 figures = figures_of(run, task, state, speed)
                 used = f", MFU {figures['mfu']:.0%}" if "mfu" in figures else ""
                 records.figures(state.step, values | figures)
-            bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,} tokens/s{used}", False)
+            bar.set_postfix_str(
+                f"loss {values['loss']:.3f} per token, {speed:,} tokens/s{used}", False
+            )
             bar.update()
             measuring = measuring or is_due(state.step, config.eval_every, config)
             saving = saving or measuring or is_due(state.step, config.save_every, config)
@@ -256,9 +259,13 @@ def measure(run: Run, task: Task, state: State, records: Records, interrupts: In
             measured = task.evaluate(state.model)
             samples = task.samples(state.model)
         records.evaluation(state.step, measured, samples)
-    telling = run.data.telling(measured)
-    figures = ", ".join(f"{NAMES.get(name, name)} {v:.4f}" for name, v in telling.items())
+    figures = told(History(run).telling(measured))
     tqdm.write(f"step {state.step}: {figures}\n  {samples[0][0]!r} -> {samples[0][1]!r}")
+
+
+def told(figures: dict[str, float]) -> str:
+    """Return the figures of an evaluation in a line."""
+    return ", ".join(f"{figures[key]:.4f} {name}" for key, name in NAMES.items() if key in figures)
 
 
 def finish(run: Run, task: Task, state: State) -> None:
@@ -275,5 +282,8 @@ def finish(run: Run, task: Task, state: State) -> None:
         write_adapter(run)
     write_json(run.path / "summary.json", summary)  # it says that the run is complete
     write_report(run)
-    for found in findings(History(run)):
+    history = History(run)
+    if history.taken not in (None, run.train.steps):
+        print(f"the weights of step {history.taken} are taken: {told(history.reached)}")
+    for found in findings(history):
         print(found)

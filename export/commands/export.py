@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         from export.folder.write import export_run
 
     target = target_of(options, options.run / FAMILY)
-    return tell(export_run(Run.load(options.run), target), options)
+    return tell(export_run(Run.load(options.run), target), options, str(options.run))
 
 
 def export_folder(folder: Path, options: argparse.Namespace, origin: str = "") -> int:
@@ -109,7 +109,8 @@ def export_folder(folder: Path, options: argparse.Namespace, origin: str = "") -
         from export.pretrained.hugging_face import export_pretrained
 
     target = target_of(options, folder)
-    return tell(export_pretrained(folder, target, options.text, options.context, origin), options)
+    checks = export_pretrained(folder, target, options.text, options.context, origin)
+    return tell(checks, options, origin or folder.name)
 
 
 def target_of(options: argparse.Namespace, family: Path) -> "Target":
@@ -133,15 +134,16 @@ def split_names(text: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
-def tell(checks: "list[Check]", options: argparse.Namespace) -> int:
-    """Print what was compared, and the next command; return the exit code."""
+def tell(checks: "list[Check]", options: argparse.Namespace, source: str) -> int:
+    """Print what was exported and compared, and the next command; return the exit code."""
     from export.verify.report import claim, print_report
 
     if options.verbose:
         print_report(checks)
     is_translator = isinstance(read_facts(options.out).config, Seq2SeqConfig)
     option = "--translate" if is_translator else "--model"
-    print(f"{claim(checks)}\nnext: python app.py {option} {word(options.out)}")
+    print(f"exported {source} to {options.out}; {claim(checks)}")
+    print(f"next: python app.py {option} {word(options.out)}")
     return 0
 
 

@@ -101,7 +101,7 @@ def export_run(run: Run, target: Target) -> list[Check]:
     load_weights(model, whole_weights(run, checkpoint), checkpoint.path)
     facts = facts_of(run, checkpoint, target.name, parameters)
     kept = checkpoint.facts.get("kept")
-    mixed = f", mixed with {kept:g} of the weights before the training," if kept else ""
+    mixed = f" (with {kept:.0%} of the weights before the training)" if kept else ""
 
     def write(folder: Path) -> list[Check]:
         print(f"exporting {checkpoint.path}{mixed} to {out}{', which is replaced' * out.exists()}")

@@ -4,6 +4,7 @@
 ('[::1]', True)
 """
 
+import errno
 import os
 import socket
 from contextlib import ExitStack
@@ -36,9 +37,12 @@ def checked_port(host: str, port: int) -> int:
                 port = bound.getsockname()[1]
         except (OSError, UnicodeError) as error:
             too = "" if address == host else f", which is localhost as {in_url(host)} is"
+            why, remedy = str(error), "choose another --host or --port"
+            if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+                why = "another program, perhaps another gptcore, has this port"
+                remedy = "choose another one, or any free one with --port 0"
             raise UserError(
-                f"cannot listen on {in_url(address)}:{port} ({error}){too}: choose another --host "
-                f"or --port"
+                f"cannot listen on {in_url(address)}:{port} ({why}){too}: {remedy}"
             ) from None
     return port
 

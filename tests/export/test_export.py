@@ -382,7 +382,9 @@ def test_an_older_checkpoint_is_exported_where_the_newest_is_damaged(
     newest.write_bytes(b"")
     named = ["--license", "apache-2.0", "--name", "Ann", "--language", "no,zh", "--datasets", "a/b"]
     assert main([str(copy), "--out", str(out), *named]) == 0
-    assert f"skipped: {newest} is damaged" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"skipped: {newest} is damaged" in told
+    assert f"\nexported {copy} to {out}; checked against PyTorch: all " in told
     facts = load_bundle(out).facts
     assert facts.name == "Ann" and facts.training.step == 20
     card = (out / "README.md").read_text(encoding="utf-8")

@@ -54,6 +54,34 @@ def test_a_picture_or_a_program_is_none(tmp_path: Path, mark: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
+        (b"\xff\xd8\xff\xe1\0\x18Exif", "a JPEG picture"),
+        (b"\0\0\0\x18ftypheic", "a HEIC picture"),
+        (b"\0\0\0\x18ftypmif1", "a HEIC picture"),
+        (b"\0\0\0\x1cftypavif", "an AVIF picture"),
+        (b"RIFF\x24\1\0\0WEBPVP8 ", "a WebP picture"),
+        (b"II*\0\x08\0\0\0", "a TIFF or raw picture"),  # NEF, CR2, ARW and DNG, too
+        (b"\0\0\0\x18ftypcrx ", "a raw picture"),
+        (b"ID3\4\0\0\0", "an MP3 sound"),
+        (b"\xff\xf3\x44\xc4\0", "an MP3 sound"),
+        (b"OggS\0\2", "an Ogg sound"),  # as WhatsApp's and Telegram's voice messages
+        (b"\0\0\0\x20ftypM4A ", "an M4A sound or M4V film"),
+        (b"#!AMR\n\x3c\0", "an AMR sound"),
+        (b"RIFF\x24\1\0\0WAVEfmt ", "a WAV sound"),
+        (b"\0\0\0\x18ftypmp42", "an MP4 film or sound"),
+        (b"\x1aE\xdf\xa3\x9fB\x86", "a WebM or Matroska film or sound"),
+    ],
+)
+def test_a_picture_or_a_sound_is_called_so_whatever_its_name(
+    tmp_path: Path, head: bytes, name: str
+) -> None:
+    with pytest.raises(UserError, match=f"it is {name}: leave it out"):
+        documents(write(tmp_path / "a.txt", head + bytes(range(256))))
+
+
+@pytest.mark.parametrize(
     ("subtitles", "spoken"),
     [
         (

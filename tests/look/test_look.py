@@ -228,31 +228,42 @@ def test_of_many_files_those_that_are_not_used_have_a_line_for_each_reason(tmp_p
         (tmp_path / f"c{i:02}.txt").write_text("Some words.")
     lines = look(find_files([tmp_path])).table().splitlines()
     assert lines[0] == f"30 files not used, such as {tmp_path / 'a00.png'}: it is a PNG picture"
-    assert lines[1].startswith(f"1 file not used, such as {tmp_path / 'b.txt'}: it holds NUL")
+    assert lines[1].startswith(f"1 file not used, such as {tmp_path / 'b.txt'}: it is binary")
     assert lines[2] == f"{tmp_path / 'c00.txt'}: text, 1 text, 11 bytes"
     assert lines[-1] == "and 2 more files, in which 0 are skipped" and len(lines) == 23
 
 
-def test_little_talk_is_told_of_the_model_that_ships_if_that_suits(
+def test_little_text_is_told_of_the_start_that_suits_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hint = "half a megabyte is better, or a start that knows more: --init models/default"
-    text = tmp_path / "faq.csv"
-    text.write_text("question,answer\n" + "Where is the market?,In the town.\n" * 20)
-    found = look(find_files([text]))
+    chat, text = tmp_path / "faq.csv", tmp_path / "book.txt"
+    chat.write_text("question,answer\n" + "Where is the market?,In the town.\n" * 20)
+    found = look(find_files([chat]))
     assert found.suits_init and hint in found.summary()
+    text.write_text("The market of the town has bread and that fish to you. " * 20)
+    fetch = (
+        "python -m export fetch smollm2-135m, then train with --init models/smollm2-135m --lora 16"
+    )
+    found = look(find_files([text]))
+    told = found.summary()
+    assert fetch in told and "learns its words and not its sense" in told and not found.suits_init
     known = Tokenizer.train(["The market of the town."], 300)
-    assert "--init" not in found.summary(known), "it begins with a model"
-    for more, is_told in ([], True), (["--json", str(tmp_path / "found.json")], False):
-        assert main(["look", str(text), *more]) == 0
-        assert (hint in capsys.readouterr().out) == is_told, "a program chooses by suits_init"
-    text.write_text("question,answer\n" + "Где рынок?,В городе.\n" * 20)
-    book = tmp_path / "book.txt"
-    book.write_text("The market is in the town. " * 20)
-    for other in (text, book):
-        found = look(find_files([other]))
-        told = found.summary()
-        assert "little text" in told and "--init" not in told and not found.suits_init
+    for file, start in ((chat, hint), (text, fetch)):
+        told = look(find_files([file])).summary(known)
+        assert "--init" not in told, "it begins with a model"
+        assert f" tokens of a vocabulary of {known.vocab_size}; " in told
+        for more, is_told in ([], True), (["--json", str(tmp_path / "found.json")], False):
+            assert main(["look", str(file), *more]) == 0
+            assert (start in capsys.readouterr().out) == is_told, "a program chooses itself"
+    chat.write_text("question,answer\n" + "Где рынок?,В городе.\n" * 20)
+    found = look(find_files([chat]))
+    told = found.summary()
+    assert "little text" in told and "--init" not in told and not found.suits_init
+    text.write_text("Рынок города открыт каждый день. " * 20)
+    told = look(find_files([text])).summary()
+    assert "are little for a plain text" in told and "smollm2" not in told
+    assert "python -m export fetch --list names some, Qwen2.5 for many languages" in told
 
 
 def test_what_a_training_wrote_is_no_text(tmp_path: Path) -> None:

@@ -209,7 +209,9 @@ def test_a_port_in_use_gives_a_clear_error(refused: Refused) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert f"cannot listen on 127.0.0.1:{port}" in refused(main, "--port", port)
+        said = refused(main, "--port", port)
+    assert f"cannot listen on 127.0.0.1:{port} (another program, perhaps another gptcore," in said
+    assert said.endswith("has this port): choose another one, or any free one with --port 0")
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="there is no IPv6")
@@ -222,7 +224,7 @@ def test_no_other_program_may_have_the_port_at_localhost(
         port = taken.getsockname()[1]
         said = refused(main, *words, "--host", host, "--port", port, "--rate-limit", 0)
     assert f"cannot listen on {in_url(other)}:{port} " in said
-    assert f"which is localhost as {in_url(host)} is: choose another --host or --port" in said
+    assert f"which is localhost as {in_url(host)} is: choose another one, or any free one" in said
 
 
 @pytest.mark.slow

@@ -698,7 +698,7 @@ def test_a_loss_of_few_tokens_is_not_told(tmp_path: Path) -> None:
         found = progress_of(run)
         assert bool(found["held_out"]) == (n_tokens == 5700)
         assert (found["bits_per_byte"] is None) == (n_tokens == 57)
-    assert "Only 57 tokens could be held out" in found["findings"][0]["text"]
+    assert "Only 57 tokens could be set aside" in found["findings"][0]["text"]
 
 
 def test_before_an_evaluation_the_text_tells_how_many_bytes_a_token_has(tmp_path: Path) -> None:

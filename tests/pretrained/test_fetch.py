@@ -353,6 +353,7 @@ def test_from_a_name_to_a_model_that_answers(hub: Hub, tmp_path: Path) -> None:
         timeout=300,
     )
     assert result.returncode == 0, result.stderr
+    assert f"\nexported {repo} to models/smollm2-135m; checked against" in result.stdout
     assert "next: python app.py --model models/smollm2-135m" in result.stdout
     assert result.stdout.count("changes replies that have </think>") == 1
     model = load_model(tmp_path / "models" / "smollm2-135m", threads=1)

@@ -8,12 +8,13 @@ import pytest
 from playwright.sync_api import Browser
 
 from gptcore.config import PRESETS
+from gptcore.facts import Imported
 from training.report.findings import Finding, findings
 from training.report.history import History
-from training.report.report import write_report
+from training.report.report import facts, write_report
 from training.run.config import TrainConfig
 from training.run.directory import Run
-from training.run.facts import RunData
+from training.run.facts import Base, RunData
 
 
 def run_with(
@@ -61,11 +62,11 @@ def test_a_text_learned_by_heart(tmp_path: Path) -> None:
     (run.checkpoints / "step-50").mkdir(parents=True)
     [found] = findings(History(run))
     assert found.text == (
-        "The held-out loss was lowest at step 50 (1.50 bits per byte, 1.75 at the end): the "
-        "model learns the training text by heart. The weights of step 50 are taken."
+        "The loss of unseen text was lowest at step 50 (1.50 bits per byte, 1.75 at the end): the "
+        "model learns the training text by heart."
     )
     assert found.remedy == "more text, or a start that knows more: --init models/default"
-    assert str(found).endswith("step 50 are taken.\n  try " + found.remedy)
+    assert str(found).endswith("by heart.\n  try " + found.remedy)
     [found] = said(tmp_path / "b", FALLING, [4, 3.1, 3, 3], [3, 2.5, 2.1, 2.0])
     assert "begins to learn the training text by heart" in found.text
     assert said(tmp_path / "c", FALLING, [4, 0.003, 0.004, 0.006], [3, 0.001, 0.001, 0.001]) == []
@@ -80,7 +81,8 @@ def test_the_step_that_is_taken_of_a_translator_is_the_one_with_the_best_chrf(
         (run.checkpoints / f"step-{step}").mkdir(parents=True)
     (run.path / "summary.json").write_text('{"seconds": 125}')
     [found] = findings(History(run))
-    assert "lowest at step 50" in found.text and "The weights of step 75 are taken." in found.text
+    assert "lowest at step 50" in found.text
+    assert facts(History(run))["weights"] == "of step 75"
 
 
 def test_the_loss_of_weights_that_are_mixed_afterwards_is_no_rise(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def test_only_english_texts_are_advised_to_begin_with_the_model_that_ships(
 def test_a_training_that_ended_too_early(tmp_path: Path) -> None:
     [found] = said(tmp_path, FALLING, [4, 3.5, 3.2, 2.9])
     assert found.text.startswith(
-        "The held-out loss was still falling at the end, from 1.60 to 1.45 bits"
+        "The loss of unseen text was still falling at the end, from 1.60 to 1.45 bits"
     )
     assert found.remedy == "a longer training: --set steps=200"
     [found] = said(tmp_path / "b", FALLING, [4, 3.5, 3.2, 2.9], minutes="8")
@@ -173,7 +175,7 @@ def test_too_few_steps_for_a_little_text_are_told_where_no_loss_is_expected(tmp_
     hurried, little = findings(History(dataclasses.replace(run, data=data)))
     assert hurried.text == "There was time for 100 of the 215 planned steps."
     assert hurried.remedy == "a longer training: --minutes 4.3"
-    assert little.text.startswith("Only 57 tokens could be held out")
+    assert little.text.startswith("Only 57 tokens could be set aside")
     as_planned = dataclasses.replace(data, planned_steps=100)
     assert len(findings(History(dataclasses.replace(run, data=as_planned)))) == 1
 
@@ -181,8 +183,8 @@ def test_too_few_steps_for_a_little_text_are_told_where_no_loss_is_expected(tmp_
 def test_a_loss_over_hardly_a_text_says_little(tmp_path: Path) -> None:
     run = run_with(tmp_path, FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
     for held_out, said in (
-        (256, "Only 256 tokens could be held out"),
-        (5000, "The held-out loss was"),
+        (256, "Only 256 tokens could be set aside"),
+        (5000, "The loss of unseen text was"),
     ):
         data = dataclasses.replace(run.data, held_out_tokens=held_out)
         [found] = findings(History(dataclasses.replace(run, data=data)))
@@ -203,9 +205,49 @@ def test_a_little_text_is_told_what_to_try_next(
     run = run_with(tmp_path, FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
     run.add_samples(100, [("Wo?", text)])
     data = dataclasses.replace(run.data, held_out_tokens=57, chat=is_chat)
-    [found] = findings(History(dataclasses.replace(run, data=data)))
-    assert found.remedy.startswith(advice)
+    [found, *of_size] = findings(History(dataclasses.replace(run, data=data)))
+    assert len(of_size) == (not is_chat) and found.remedy.startswith(advice)
     assert ("--init models/default" in found.remedy) == (is_chat and text.startswith("The"))
+
+
+GERMAN = "Der Schlüssel liegt in der Schublade. " * 8
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "is_chat", "is_imported", "text", "command"),
+    [
+        (77_000, False, False, "The key is in the drawer of the old table. " * 4, "smollm2-135m"),
+        (77_000, False, False, GERMAN, "--list"),
+        (500_000, False, False, GERMAN, None),
+        (77_000, True, False, GERMAN, None),
+        (77_000, False, True, GERMAN, None),
+    ],
+)
+@pytest.mark.parametrize("held_out", [57, 5000])
+def test_what_to_expect_of_a_little_plain_text_is_said_with_the_next_command(
+    tmp_path: Path,
+    n_bytes: int,
+    is_chat: bool,
+    is_imported: bool,
+    text: str,
+    command: str | None,
+    held_out: int,
+) -> None:
+    """A newcomer's PDF of 77 kB babbled, whatever it began with, and nothing said why."""
+    run = run_with(tmp_path, FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
+    run.add_samples(100, [("A", text)])
+    data = dataclasses.replace(run.data, n_bytes=n_bytes, chat=is_chat, held_out_tokens=held_out)
+    imported = Imported("a/b", "its own text")
+    base = Base("models/a", "1f0c", imported) if is_imported else None
+    found = findings(History(dataclasses.replace(run, data=data, base=base)))
+    told = [one for one in found if "are little for a plain text" in one.text]
+    assert [one.text.partition(" ")[0] for one in told] == ["77,000"] * bool(command)
+    if command:
+        assert f"python -m export fetch {command}" in told[0].remedy
+        assert not any("models/default" in one.remedy for one in found)
+    shorter = dataclasses.replace(run.train, steps=200)
+    going_on = History(dataclasses.replace(run, data=data, train=shorter))
+    assert not any("little" in one.text for one in findings(going_on))
 
 
 def test_a_training_that_took_longer_than_it_was_given(tmp_path: Path) -> None:
@@ -223,6 +265,6 @@ def test_the_report_says_it_above_the_curves(tmp_path: Path, browser: Browser, n
     page = browser.new_page()
     page.goto(write_report(run).resolve().as_uri())
     text = page.locator("#findings").inner_text()
-    assert "The held-out loss was lowest at step 50" in text
+    assert "The loss of unseen text was lowest at step 50" in text
     assert "Try more text, or a start that knows more: --init models/default." in text
     page.close()

@@ -195,7 +195,7 @@ def test_a_little_text_is_learned_whole_or_it_is_said_what_may_not_be(
     rows = [f"How much is lamp {i}?,It is {3 * i + 7} euros." for i in range(40)]
     table.write_text("\n".join(["question,answer", *rows]))
     command = [str(table), "--preset", "tiny", "--set", "steps=1", "--out", str(tmp_path / "run")]
-    told = r'note: the document that begins with "(.*)" may be held out to measure on, and'
+    told = r'note: the document that begins with "(.*)" may be set aside to measure on, as'
     assert main([*command, "--plan"]) == 0
     assert not re.findall(told, capsys.readouterr().out)
     shards = load_shards(next((tmp_path / "shards").glob("*/manifest.json")).parent)
@@ -208,7 +208,7 @@ def test_a_little_text_is_learned_whole_or_it_is_said_what_may_not_be(
     assert said.startswith("How is lamp ")
     table.write_text("\n".join(["question,answer", *rows * 60]))
     assert main(["look", str(table)]) == 0
-    assert "held out" not in capsys.readouterr().out, "of more text it is a twentieth"
+    assert "set aside" not in capsys.readouterr().out, "of more text it is a twentieth"
 
 
 def test_of_a_little_plain_text_the_words_that_may_be_held_out_are_told_without_marks(

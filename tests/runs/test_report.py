@@ -78,12 +78,12 @@ def test_figures_of_hardly_any_held_out_text_are_not_shown(tmp_path: Path) -> No
     for held_out, is_shown in ((57, False), (5000, True)):
         data = dataclasses.replace(run.data, held_out_tokens=held_out)
         history = History(dataclasses.replace(run, data=data))
-        assert (facts(history)["bits per byte"] != "–") is is_shown
+        assert (facts(history)["bits per byte of unseen text"] != "–") is is_shown
         page = write_page([history], tmp_path / "report.html").read_text(encoding="utf-8")
-        assert ("of the held-out text" in page) is is_shown
-        for column in ("bits per byte", "lowest in training", "held-out loss"):
-            assert (f'<th scope="col">{column}</th>' in page) is is_shown, "no empty column"
-        assert "<td>2.2989</td>" in page, "loss of the training text"
+        column = '<th scope="col">bits per byte of unseen text</th>'
+        assert (column in page) is is_shown, "no empty column"
+        assert ('"bits_per_byte":"unseen text"' in page) is is_shown, "no empty curve"
+        assert "<td>1.1495</td>" in page, "of the training text, in bits per byte, too"
         assert "training text" in page
 
 
@@ -116,12 +116,13 @@ def test_a_report_shows_every_figure_beside_earlier_runs(opened, tmp_path: Path)
 
     names = page.locator("tbody [data-run]").locator("xpath=..").all_inner_texts()
     assert [name.strip() for name in names] == ["mine", "early"]
-    for curve, n in {"bits_per_byte": 4, "val_loss": 4, "loss": 20, "gradient_norm": 20}.items():
+    for curve, n in {"train_loss": 4, "loss": 20, "gradient_norm": 20}.items():
         assert points(page, curve) == [n, n], curve
-    assert page.locator('g[data-curve="bits_per_byte"] circle').count() == 8
+    assert points(page, "bits_per_byte") == [4] * 4, "in two charts"
+    assert page.locator('g[data-curve="bits_per_byte"] circle').count() == 16
     expect(page.locator("h1")).to_have_text("mine")
     row = page.locator("tbody tr").first
-    for fact in ("finished", "1.1850 at step 200", "102,400", "0:00:25", "106,816", "chats.jsonl"):
+    for fact in ("finished", "1.1850", "1.1495", "102,400", "0:00:25", "106,816", "chats.jsonl"):
         expect(row).to_contain_text(fact)
     expect(page.get_by_role("region", name="Settings that differ")).to_contain_text("0.003")
 
@@ -130,7 +131,7 @@ def test_a_report_shows_every_figure_beside_earlier_runs(opened, tmp_path: Path)
     place, by_step = first.get_attribute("cx"), ticks()
     page.get_by_label("time").check()
     assert first.get_attribute("cx") == place and "25 s" in ticks() and "25 s" not in by_step
-    page.get_by_label("tokens", exact=True).check()
+    page.get_by_label("tokens read", exact=True).check()
     assert "100,000" in ticks()
 
     page.screenshot(path=SCREENSHOTS / "report.png", full_page=True)
@@ -138,12 +139,12 @@ def test_a_report_shows_every_figure_beside_earlier_runs(opened, tmp_path: Path)
     page.get_by_role("checkbox", name="early").uncheck()
     assert points(page, "loss") == [20]
     page.get_by_role("checkbox", name="early").check()
-    chart = page.get_by_role("img", name=re.compile("^Bits per byte by tokens. mine"))
+    chart = page.get_by_role("img", name=re.compile("^Unseen text by tokens read. mine"))
     chart.press("Home")
-    expect(page.get_by_role("status").first).to_contain_text("tokens 25,600")
+    expect(page.get_by_role("status").first).to_contain_text("tokens read 25,600")
     expect(page.get_by_role("status").first).to_contain_text("mine1.56early1.7")
     page.locator("figure summary").first.click()
-    values = page.get_by_role("region", name="Values of Bits")
+    values = page.get_by_role("region", name="Values of Unseen")
     expect(values.locator("tbody tr")).to_have_count(4)
     page.close()
 
@@ -166,8 +167,12 @@ def test_what_a_model_or_a_name_says_is_text(opened, tmp_path: Path) -> None:
     path = tmp_path / "a <img src=x onerror=boom()> & ${b}"
     page = opened(write_report(made_up(path)))
     assert page.locator("h1").inner_text() == path.name
-    samples = page.locator("details[open] .sample").all_inner_texts()
-    assert samples == [f"Who?  A {HOSTILE}\n\n## Step 3\n of 200", "And "]
+    samples = page.locator("details[open] .sample")
+    given, written = (samples.locator(kind).all_inner_texts() for kind in ("dt", "dd"))
+    assert given == ["given", "written"] * 2
+    assert written == ["Who?", f" A {HOSTILE}\n\n## Step 3\n of 200", "And", "nothing"]
+    above, below = (samples.nth(i).bounding_box() for i in range(2))
+    assert above["y"] + above["height"] < below["y"], "there is room between two samples"
     assert page.locator("img:not(svg)").count() == 0
     assert page.locator("#samples summary").all_inner_texts() == [
         f"Step {n}" for n in (200, 150, 100, 50)
@@ -200,7 +205,7 @@ def test_real_runs_of_both_kinds_are_compared(
     page = opened(tmp_path / "report.html")
     expect(page.locator(".state")).to_have_text("2 runs compared")
     assert points(page, "train_loss") == [2], "the translator's is not measured"
-    assert points(page, "bits_per_byte") == [2], "the chats hold out too little"
+    assert points(page, "bits_per_byte") == [2, 2], "the chats hold out too little"
     assert points(page, "bleu") == [2]
     expect(page.get_by_role("region", name="Settings that differ")).to_contain_text("n_pairs")
     expect(page.locator("#samples .sample").first).not_to_contain_text("<|user|>")
@@ -219,7 +224,7 @@ def test_a_hundred_thousand_lines_are_thinned(tmp_path: Path) -> None:
     history = History(run)
     loss = history.curve("loss")
     assert len(loss["y"]) == MAX_POINTS and loss["step"][-1] > 99_950
-    assert min(loss["low"]) == 2.0 and max(loss["high"]) == 2.4
+    assert min(loss["low"]) == 1.0 and max(loss["high"]) == 1.2  # bits per byte
     assert history.curve("bits_per_byte")["y"] == [1.25]
 
 
@@ -254,10 +259,15 @@ def test_a_run_alone_differs_from_no_other(tmp_path: Path) -> None:
 
 def test_a_row_of_a_run_tells_of_the_weights_that_are_taken(tmp_path: Path) -> None:
     run = made_up(tmp_path / "mine")
-    assert facts(History(run))["held-out loss"] != "9.0000"
-    write_json(run.path / "summary.json", {"val_loss": 9.0, "bits_per_byte": 4.5, "kept": 0.4})
+    for step in (150, 200):
+        (run.checkpoints / f"step-{step}").mkdir(parents=True)
+    assert facts(History(run))["weights"] == "of step 200"
+    run.log(step=150, val_loss=9.0, bits_per_byte=4.5, train_loss=7.0, kept=0.4)
+    write_json(run.path / "summary.json", {"kept": 0.4})
     row = facts(History(run))
-    assert (row["held-out loss"], row["bits per byte"]) == ("9.0000", "4.5000")
+    assert row["weights"] == "of step 150, with 40% of those before the training"
+    assert row["bits per byte of unseen text"] == "4.5000"
+    assert row["bits per byte of the training text"] == "3.5000"
 
 
 def test_a_training_writes_its_report_while_another_command_does(
@@ -295,20 +305,20 @@ def test_a_curve_is_drawn_whole_or_not_at_all(
     assert (run.path / "loss.png").read_bytes() == before
 
 
-@pytest.mark.parametrize(("held_out", "n_axes"), [(57, 1), (5000, 2)])
-def test_the_drawn_loss_has_no_axis_without_a_curve(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_out: int, n_axes: int
+@pytest.mark.parametrize(("held_out", "n_lines"), [(57, 1), (5000, 2)])
+def test_the_drawn_loss_has_no_line_of_what_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_out: int, n_lines: int
 ) -> None:
     run, drawn, save = made_up(tmp_path / "run"), [], Figure.savefig
 
     def noted(figure: Figure, *words: object, **named: object) -> None:
-        drawn.append(len(figure.axes))
+        drawn.append(len(figure.axes[0].lines))
         save(figure, *words, **named)
 
     monkeypatch.setattr(Figure, "savefig", noted)
     data = dataclasses.replace(run.data, held_out_tokens=held_out)
     draw_loss(History(dataclasses.replace(run, data=data)))
-    assert drawn == [n_axes]
+    assert drawn == [n_lines]
 
 
 def test_samples_come_back_as_they_were_written(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from training.machine.processes import World
 from training.machine.progress import EVERY_S
 from training.report.findings import findings
 from training.report.history import History
+from training.report.report import facts
 from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.run.directory import Run, Samples
@@ -182,7 +183,7 @@ def test_the_weights_before_are_mixed_into_the_last_step_that_was_taken(
 
 
 def test_the_weights_before_are_mixed_into_the_best_step_and_the_report_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = new_run(tmp_path, steps=4, eval_every=2, keep=0.5)
     task, losses = Timed(repeat(1.0)), iter([1.5, 2.5, 1.5, 1.6])
@@ -193,6 +194,8 @@ def test_the_weights_before_are_mixed_into_the_best_step_and_the_report_names_it
 
     monkeypatch.setattr(task, "evaluate", evaluate)
     summary = trained(run, task, monkeypatch)
+    said = "the weights of step 2 are taken: 0.7500 bits per byte of unseen text\n"
+    assert said in capsys.readouterr().out
     own, last = run.best_checkpoint(), run.newest_checkpoint()
     before = {name: torch.zeros_like(p) for name, p in build_model(SMALL).named_parameters()}
     with pytest.raises(
@@ -207,8 +210,11 @@ def test_the_weights_before_are_mixed_into_the_best_step_and_the_report_names_it
     ended = run.newest_checkpoint()
     assert last.path.name == ended.path.name == "step-4" and last.facts == ended.facts
     assert all(torch.equal(weights, last.model[name]) for name, weights in ended.model.items())
-    [found] = findings(History(run))
-    assert "lowest at step 2 (0.75 bits" in found.text and "of step 2 are taken" in found.text
+    found, _ = findings(History(run))
+    assert "lowest at step 2 (0.75 bits" in found.text
+    row = facts(History(run))
+    assert row["weights"] == "of step 2, with 50% of those before the training"
+    assert row["bits per byte of unseen text"] == "0.8000"
 
 
 def test_a_complete_run_that_goes_on_from_an_earlier_step_is_complete_no_more(
@@ -239,7 +245,7 @@ def test_what_mixing_costs_is_measured_as_the_training_measured_and_against_the_
     (run.path / "metrics.jsonl").unlink()
     before = {name: torch.zeros_like(p) for name, p in build_model(SMALL).named_parameters()}
     assert keep_before(summary, run, task, before)["kept"] == 0.0
-    said = "even 12% of them would raise the loss of the held-out text by 0.200, and 0.03 is the"
+    said = "even 12% of them would raise the loss of the unseen text by 0.063 bits per byte, and 0."
     assert said in capsys.readouterr().out
     assert in_bfloat16 == [True] * 5
 
@@ -288,9 +294,7 @@ def test_a_run_begins_by_saying_what_is_trained(
     said = capsys.readouterr()
     n = count_parameters(build_model(SMALL))
     assert f"{n:,} parameters on 1 x cpu in float32; 16 tokens per step" in said.out
-    assert (
-        "step 1: held-out loss 1.5000, bits per byte 0.5000\n  'Once' -> 'upon a time'" in said.out
-    )
+    assert "step 1: 0.5000 bits per byte of unseen text\n  'Once' -> 'upon a time'" in said.out
     assert ", 16 tokens/s]" in said.err
 
 
@@ -316,9 +320,10 @@ def test_a_loss_of_hardly_any_held_out_text_is_not_told(
     before = {name: torch.zeros_like(p) for name, p in build_model(SMALL).named_parameters()}
     keep_before(summary, run, task, before)
     said = capsys.readouterr().out
-    assert "step 1: loss of the training text 0.2500" in said
-    assert "so that less is forgotten (--set keep=0 mixes none in)" in said
-    assert "held-out loss" not in said and "0.5000" not in said
+    # A third of it: 1.5 nats per token are 0.5 bits per byte of the other text, too.
+    assert "step 1: 0.0833 bits per byte of the training text\n" in said
+    assert "before the training: 0.0833 bits per byte of the training text (--set keep=0" in said
+    assert "of unseen text" not in said and "0.5000" not in said
 
 
 @pytest.mark.parametrize(

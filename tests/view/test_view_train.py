@@ -95,7 +95,7 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     sample = page.locator(".samples p")
     expect(sample.first).to_contain_text("You")
     expect(sample.nth(1)).to_contain_text("Model")
-    expect(page.locator(".train > pre")).to_contain_text("tokens could be held out")
+    expect(page.locator(".train > pre")).to_contain_text("tokens could be set aside")
     assert not (home / "runs" / ".page" / "texts").exists(), "the texts are deleted"
     assert not (home / "runs" / ".page" / "shards").exists()
     with page.context.expect_page() as opened:
@@ -131,7 +131,7 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     give(page, ("more.csv", shop()))  # and the next one may begin with what this one knows
     page.get_by_label("Begin with").select_option(label="shop")
     press(page, "Plan")
-    knows = "unknown, as the weights are trained already"
+    knows = "unknown: it can be told beforehand for new models only"
     expect(page.get_by_label("Plan", exact=True)).to_contain_text(knows, timeout=LONG_MS)
     page.screenshot(path=SCREENSHOTS / "train-further.png", full_page=True)
     page.get_by_label("Begin with").select_option("")

@@ -26,11 +26,36 @@ BINARY = {  # how files begin that hold no text, and what helps, if something do
     b"\xff\xd8\xff": "a JPEG picture",
     b"GIF8": "a GIF picture",
     b"BM": "a bitmap picture",
+    b"II*\0": "a TIFF or raw picture",
+    b"MM\0*": "a TIFF or raw picture",
+    b"IIU\0": "a raw picture",
+    b"IIR": "a raw picture",
+    b"FUJIFILMCCD-RAW": "a raw picture",
+    b"\0\0\1\0": "an icon, which is a picture",
+    b"8BPS": "a Photoshop picture",
+    b"P4": "a PNM picture",
+    b"P5": "a PNM picture",
+    b"P6": "a PNM picture",
+    b"\0\0\0\x0cjP  ": "a JPEG 2000 picture",
+    b"\0\0\0\x0cJXL ": "a JPEG XL picture",
+    b"\xff\x0a": "a JPEG XL picture",
     b"RIFF": "a sound, film or WebP picture",
     b"ID3": "an MP3 sound",
-    b"OggS": "a sound",
-    b"fLaC": "a sound",
     b"\xff\xfb": "an MP3 sound",
+    b"\xff\xf3": "an MP3 sound",
+    b"\xff\xf2": "an MP3 sound",
+    b"\xff\xf1": "an AAC sound",
+    b"\xff\xf9": "an AAC sound",
+    b"OggS": "an Ogg sound",
+    b"fLaC": "a FLAC sound",
+    b"#!AMR": "an AMR sound",
+    b"caff": "a CAF sound",
+    b"MThd": "a MIDI sound",
+    b"\x1aE\xdf\xa3": "a WebM or Matroska film or sound",
+    b"0&\xb2u\x8ef\xcf\x11": "a film or sound of Windows Media",
+    b"FLV\1": "a Flash film",
+    b"\0\0\1\xba": "an MPEG film",
+    b"\0\0\1\xb3": "an MPEG film",
     b"AT&TFORM": "a DjVu scan: save it as PDF",
     b"bplist": "a web archive of Apple's: save the page as HTML",
     b"\x7fELF": "a program",
@@ -46,12 +71,24 @@ BINARY = {  # how files begin that hold no text, and what helps, if something do
     b"BZh": "a bzip2 archive: unpack it",
     b"\xfd7zXZ": "an xz archive: unpack it",
 }
-PLACED = {  # what stands at a place of files that hold no text
+PLACED = {  # what stands at a place of files that hold no text; with a longer mark first
     (257, b"ustar"): "a tar archive: unpack it",
     (60, b"BOOKMOBI"): "a Kindle book: save it as EPUB or text",
-    (4, b"ftyp"): "a film, a sound or a picture",
+    (8, b"WEBP"): "a WebP picture",
+    (8, b"WAVE"): "a WAV sound",
+    (8, b"AVI "): "an AVI film",
+    (8, b"AIF"): "an AIFF sound",
+    (4, b"ftyphe"): "a HEIC picture",
+    (4, b"ftypmif1"): "a HEIC picture",
+    (4, b"ftypavi"): "an AVIF picture",
+    (4, b"ftypcrx"): "a raw picture",
+    (4, b"ftypM4"): "an M4A sound or M4V film",
+    (4, b"ftyp"): "an MP4 film or sound",
+    (4, b"moov"): "a QuickTime film",
+    (4, b"mdat"): "a QuickTime film",
+    (4, b"wide"): "a QuickTime film",
 }
-NUL = "it holds NUL characters: it is binary, not text"
+NUL = "it is binary, not text, such as a picture or a program (it holds NUL characters)"
 
 
 def encoding_of(head: bytes) -> str:
@@ -65,17 +102,25 @@ def encoding_of(head: bytes) -> str:
             return name
     if head.startswith(b"{\\rtf"):
         raise Unreadable("it is an RTF document: save it as text or PDF")
-    for mark, name in BINARY.items():
-        if head.startswith(mark) and not (is_text(head) or guess(head)):
-            raise (Unreadable if ":" in name else NoText)(f"it is {name}")
+    if name := binary(head):
+        raise (Unreadable if ":" in name else NoText)(f"it is {name}")
     if b"\0" in head:
-        for (place, mark), name in PLACED.items():
-            if head.startswith(mark, place):
-                raise Unreadable(f"it is {name}")
         if looks_like_utf16(head):
             raise Unreadable("it is UTF-16 without a byte-order mark: save it as UTF-8")
         raise NoText(NUL)
     return UTF8 if is_text(head) else guess(head) or UTF8
+
+
+def binary(head: bytes) -> str:
+    """Return what the file is that begins so, if it is known and holds no text; otherwise ""."""
+    if b"\0" in head:
+        for (place, mark), name in PLACED.items():
+            if head.startswith(mark, place):
+                return name
+    for mark, name in BINARY.items():
+        if head.startswith(mark) and not (is_text(head) or guess(head)):
+            return name
+    return ""
 
 
 def note(encoding: str) -> str:

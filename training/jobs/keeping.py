@@ -12,9 +12,10 @@ from typing import Any
 from gptcore.checks import UserError
 from gptcore.nn.checkpoint import Checkpoint, Tensors, save_checkpoint
 from gptcore.system.files import write_json
-from training.loop import train
+from training.loop import told, train
 from training.machine.devices import autocast
 from training.machine.progress import waiting
+from training.report.history import History, bits_per_nat
 from training.report.report import write_report
 from training.run.base import first_weights
 from training.run.directory import Run, Samples
@@ -23,7 +24,7 @@ from training.tasks.language import LanguageModelling
 
 # Nats per token by which mixing may raise the loss of each kind of text. Answers that are known by
 # heart fail long before held-out text would tell (docs/log.md).
-MOST_COST = {"held-out": 0.03, "training": 0.003}
+MOST_COST = {"unseen": 0.03, "training": 0.003}
 SHARES = (1.0, 0.5, 0.25)  # of `keep`: less is mixed in where all of it would cost too much
 
 
@@ -49,7 +50,7 @@ def keep_before(
 
     `before`: the initial weights, if they are at hand. Nothing is mixed if the run was paused
     (`summary` is None). A fine-tuning mixes less, or nothing, if the loss would rise by more than
-    MOST_COST: on held-out text, or on the training text if few tokens are held out. A recipe's
+    MOST_COST: on unseen text, or on the training text if few tokens are held out. A recipe's
     stage mixes what the recipe says. Raises UserError if the weights are missing or changed.
     """
     keep = run.train.keep
@@ -57,7 +58,7 @@ def keep_before(
         return summary
     run = Run.load(run.path)  # with the steps that were fitted to the clock
     best = run.best_checkpoint()
-    judge = "training" if run.data.few_held_out else "held-out"
+    judge = "training" if run.data.few_held_out else "unseen"
     most = MOST_COST[judge] if "init" in run.options else math.inf
     weights, kept = best.model, best.facts.get("kept", 0.0)
     with waiting("mixing in the weights before the training"):
@@ -84,10 +85,12 @@ def keep_before(
         if kept:
             settle(run, best, weights, measured, kept, samples)
         else:
+            bits = bits_per_nat(run.data, [measured])
             print(
-                f"none of the weights before the training is mixed in, which would bring back what "
-                f"the model forgot: even {share:.0%} of them would raise the loss of the {judge} "
-                f"text by {cost:.3f}, and {most:g} is the most"
+                f"the weights are the new ones alone. Some of those before the training, mixed in, "
+                f"would bring back what the model forgot, but even {share:.0%} of them would raise "
+                f"the loss of the {judge} text by {bits * cost:.3f} bits per byte, and "
+                f"{bits * most:.3f} is the most"
             )
             write_json(run.path / "summary.json", run.summary() | {"kept": 0.0})
             write_report(run)
@@ -120,15 +123,14 @@ def settle(
     samples: Samples,
 ) -> None:
     """Save the mixed weights, their metrics, summary and report; print that they are mixed."""
-    bits = run.data.telling(measured).get("bits_per_byte")
-    reached = "" if bits is None else f": {bits:.4f} bits per byte of held-out text"
-    print(
-        f"the weights are mixed with {share:g} of the weights before the training, so that less is "
-        f"forgotten{reached} (--set keep=0 mixes none in)"
-    )
     step = best.facts["step"]
     save_checkpoint(best.path, mixed, best.state, best.facts | {"kept": share})
     run.log(step=step, kept=share, **measured)
     run.add_samples(step, samples)
     write_json(run.path / "summary.json", run.summary() | measured | {"kept": share})
     write_report(run)
+    print(
+        f"so that the model forgets less of what it knew, its weights are now {1 - share:.0%} the "
+        f"new ones and {share:.0%} those before the training: "
+        f"{told(History(run).telling(measured))} (--set keep=0 takes the new ones alone)"
+    )

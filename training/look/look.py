@@ -23,7 +23,15 @@ from training.look.samples import Draw, beginning, seen
 from training.look.wordings import Wordings
 from training.machine.progress import progress
 from training.plan.scaling import vocabulary
-from training.report.findings import LITTLE_BYTES, OR_INIT, suits_init
+from training.report.findings import (
+    FETCH,
+    LITTLE_BYTES,
+    LITTLE_PLAIN,
+    OR_INIT,
+    READ_MORE,
+    may_be_english,
+    suits_init,
+)
 from training.run.facts import FEW_HELD_OUT
 
 SHOWN_FILES, SHOWN_REASONS, SHOWN_UNUSED = 20, 8, 5  # the others are counted
@@ -33,8 +41,8 @@ LITTLE = (
     "megabyte is better"
 )
 HELD_OUT = (
-    'note: the document that begins with "{}" may be held out to measure on, and is not learned '
-    "then; where that matters, say the same in another one, in other words"
+    'note: the document that begins with "{}" may be set aside to measure on, as unseen text, and '
+    "is not learned then; where that matters, say the same in another one, in other words"
 )
 SHOWN_BAD = 20  # files that cannot be read; a pattern of the shell may name thousands
 READ = "texts, Markdown, JSON, tables, web pages, EPUB, PDF and exported chats can be read"
@@ -124,10 +132,19 @@ class Look:
         return self.survey.n_bytes < LITTLE_BYTES
 
     @property
+    def is_chat(self) -> bool:
+        """Whether there are conversations."""
+        return self.survey.n_chats > 0
+
+    @property
+    def may_be_english(self) -> bool:
+        """Whether it may be in the language of the model that ships."""
+        return may_be_english(" ".join(self.survey.beginning))
+
+    @property
     def suits_init(self) -> bool:
         """Whether the model that ships learns it better than a new one does."""
-        found = self.survey
-        return suits_init(found.n_chats > 0, found.n_bytes, " ".join(found.beginning))
+        return suits_init(self.is_chat, self.survey.n_bytes, self.may_be_english)
 
     @property
     def unused(self) -> dict[str, str]:
@@ -160,13 +177,12 @@ class Look:
     def summary(self, tokenizer: Tokenizer | None = None, advises: bool = True) -> str:
         """Return the whole amount, what is odd, and samples with what is learned of them.
 
-        tokenizer: the model's own, if there is a model already. advises: whether it says that the
-        model that ships is a better start. Raises UserError if there is no document.
+        tokenizer: the model's own, if there is a model already. advises: whether it says that
+        another start is better. Raises UserError if there is no document.
         """
         self.check()
         found = self.survey
-        little = LITTLE.format(found.n_bytes)
-        little += OR_INIT * (advises and tokenizer is None and self.suits_init)
+        little = self.little(advises and tokenizer is None)
         tokenizer = tokenizer or Tokenizer.train(found.beginning, vocabulary(found.n_bytes))
         n_skipped = sum(sum(file.skipped.values()) for file in self.files)
         unused = [*self.unused]
@@ -179,8 +195,8 @@ class Look:
             held_out = None  # it has fewer tokens than bytes, and is learned, too
         lines = [
             f"in all {counted(found.n_documents, 'document')} of "
-            f"{found.n_characters:,} characters, about {rounded(n_tokens):,} tokens; "
-            f"{n_skipped:,} skipped",
+            f"{found.n_characters:,} characters, about {rounded(n_tokens):,} tokens of a "
+            f"vocabulary of {tokenizer.vocab_size:,}; {n_skipped:,} skipped",
             *([f"note: {of_files}, for the reasons above: {names}"] if unused else []),
             *(f"note: {notice}" for notice in self.notices),
             *([little] if self.is_little else []),
@@ -189,6 +205,13 @@ class Look:
         ]
         lines += [f"  {seen(document)}" for document in self.samples]
         return "\n".join(lines)
+
+    def little(self, advises: bool) -> str:
+        """Return what to expect of so little text, and, if asked, what helps."""
+        if self.is_chat:
+            return LITTLE.format(self.survey.n_bytes) + OR_INIT * (advises and self.suits_init)
+        said = f"note: {LITTLE_PLAIN.format(self.survey.n_bytes)}"
+        return said + f"; {READ_MORE} helps: {FETCH[self.may_be_english]}" * advises
 
     def check(self) -> None:
         """Raise UserError if there is no document."""

@@ -99,7 +99,7 @@ class Given:
     def why_unmeasured(self, plan: Plan) -> str:
         """Return why no pilot run predicts the loss, or ""."""
         if self.initial:
-            return "unknown, as the weights are trained already"
+            return "unknown: it can be told beforehand for new models only"
         if self.world.size > 1:
             return "unknown, as several processes train"
         if plan.is_beyond_rule:

@@ -1,7 +1,7 @@
 """A plan: all settings of a training, how long it will take, and how good it will be.
 
 >>> plan.epochs, plan.seconds, plan.expectation                      # doctest: +SKIP
-(15.9, 192.0, '2.10 bits per byte of new text, a fifth more or less')
+(15.9, 192.0, '2.10 bits per byte of unseen text, a fifth more or less; lower is better')
 """
 
 import math
@@ -83,7 +83,7 @@ class Plan:
         bits = self.expected_bits_per_byte
         if bits is None:
             return self.unmeasured
-        return f"{bits:.2f} bits per byte of new text, a fifth more or less"
+        return f"{bits:.2f} bits per byte of unseen text, a fifth more or less; lower is better"
 
     def table(self) -> str:
         """Return the plan as a table: what is chosen, its value, and the rule behind it."""

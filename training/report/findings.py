@@ -1,7 +1,7 @@
 """What the curves of a run mean, in words, and what to try next.
 
 >>> findings(History(Run.load("runs/mine")))                         # doctest: +SKIP
-[Finding(text='The held-out loss was lowest at step 1,200 ...', remedy='more text')]
+[Finding(text='The loss of unseen text was lowest at step 1,200 ...', remedy='more text')]
 """
 
 import re
@@ -13,6 +13,7 @@ import numpy as np
 from gptcore.config import Seq2SeqConfig
 from gptcore.system.wording import duration, two_digits
 from training.report.history import History
+from training.run.directory import Run
 
 RISE = 1.01  # of the held-out loss over its minimum; less is chance
 FALL = 0.98  # of the held-out loss in the last quarter of the steps; more is the end of learning
@@ -27,8 +28,19 @@ SPARE = 0.5  # of the minutes that were asked for; reading the text takes some o
 LATE = 1.1  # of the minutes that were asked for
 SMOOTHED = 5  # logged losses in a median
 BITS = "bits_per_byte"
-LITTLE_BYTES = 500_000  # a new model learns few words from less
 OR_INIT = ", or a start that knows more: --init models/default"
+LITTLE_BYTES = 500_000  # of a text, for a new model to learn a language from
+LITTLE_PLAIN = (  # docs/log.md has what models wrote that had read a book, and a part of it
+    "{:,} bytes are little for a plain text: a small model learns its words and not its sense, as "
+    "it did from a book of 460,000 bytes"
+)
+READ_MORE = "a start that has read far more"
+FETCH = {  # what gives it, for texts that may be English and for others
+    True: "python -m export fetch smollm2-135m, then train with --init models/smollm2-135m "
+    "--lora 16",
+    False: "python -m export fetch --list names some, Qwen2.5 for many languages; then train with "
+    "--init models/NAME --lora 16",
+}
 ENGLISH = {"and", "it", "of", "the", "that", "this", "to", "you"}  # frequent words
 ENGLISH_SHARE, FEW_WORDS = 0.03, 30  # their share of a text's words; and how many it takes to tell
 
@@ -46,10 +58,11 @@ class Finding(NamedTuple):
 def findings(history: History) -> list[Finding]:
     """Return what the curves say, the most important first; nothing of a run just begun."""
     learning = [*unlearned(history)] or [*spikes(history)]
+    of_size = [*little(history)]
     if history.run.data.few_held_out:
-        return [*learning, *hurried(history), *late(history), uncertain(history)]
+        return [*learning, *hurried(history), *late(history), uncertain(history), *of_size]
     at_end = [*unfinished(history), *unexpected(history)] if history.is_at_end else []
-    return [*learning, *by_heart(history), *at_end, *late(history)]
+    return [*learning, *by_heart(history), *at_end, *late(history), *of_size]
 
 
 def unlearned(history: History) -> Iterator[Finding]:
@@ -60,7 +73,8 @@ def unlearned(history: History) -> Iterator[Finding]:
         return  # as with trained weights, whose loss begins near its end
     if len(losses) >= 2 * SMOOTHED and np.median(losses[-SMOOTHED:]) > LEARNED * losses[0]:
         yield Finding(
-            f"The loss is {losses[-1]:.2f} and began at {losses[0]:.2f}: nothing was learned.",
+            f"The loss is still {losses[-1] / losses[0]:.0%} of what it was at the first step: "
+            f"nothing was learned.",
             f"a lower learning rate: {rate(history, 0.1)}",
         )
 
@@ -89,21 +103,18 @@ def by_heart(history: History) -> Iterator[Finding]:
     _, of_text = history.column("train_loss")
     if len(losses) < 2:
         return
-    best, bits = losses.argmin(), bits_per_nat(history)
+    best, bits = losses.argmin(), history.bits_per_nat
     if losses[-1] > max(RISE * losses[best], losses[best] + LEAST_NATS):
         last = "at the end" if history.is_at_end else "now"
-        # Of a run that is stopped, the newest weights are taken.
-        is_told = history.summary and history.taken is not None
-        taken = f" The weights of step {history.taken:,} are taken." if is_told else ""
         yield Finding(
-            f"The held-out loss was lowest at step {steps[best]:,} ({bits * losses[best]:.2f} bits "
-            f"per byte, {bits * losses[-1]:.2f} {last}): the model learns the training text by "
-            f"heart.{taken}",
+            f"The loss of unseen text was lowest at step {steps[best]:,} "
+            f"({bits * losses[best]:.2f} bits per byte, {bits * losses[-1]:.2f} {last}): the model "
+            f"learns the training text by heart.",
             f"more text{or_init(history)}",
         )
     elif len(of_text) and of_text[-1] < min(GAP * losses[-1], losses[-1] - LEAST_NATS):
         yield Finding(
-            f"The training text takes {bits * of_text[-1]:.2f} bits per byte, held-out text "
+            f"The training text takes {bits * of_text[-1]:.2f} bits per byte, unseen text "
             f"{bits * losses[-1]:.2f}: the model begins to learn the training text by heart.",
             f"more text, which helps more than more steps or a larger model{or_init(history)}",
         )
@@ -116,10 +127,10 @@ def unfinished(history: History) -> Iterator[Finding]:
         return
     before = losses[np.searchsorted(steps, 0.75 * steps[-1], side="right") - 1]
     if losses[-1] < min(FALL * before, before - LEAST_NATS):
-        bits = bits_per_nat(history)
+        bits = history.bits_per_nat
         longer = f"a longer training: {length(history, 2 * int(steps[-1]))}"
         yield Finding(
-            f"The held-out loss was still falling at the end, from {bits * before:.2f} to "
+            f"The loss of unseen text was still falling at the end, from {bits * before:.2f} to "
             f"{bits * losses[-1]:.2f} bits per byte in the last quarter.",
             f"more text{or_init(history)}" if ended_early(history) else longer,
         )
@@ -157,14 +168,28 @@ def late(history: History) -> Iterator[Finding]:
         )
 
 
+def little(history: History) -> Iterator[Finding]:
+    """It is a plain text too short to learn a language from; a model made elsewhere knows one."""
+    run = history.run
+    if history.is_at_end and is_little(run):
+        fetch = FETCH[writes_english(run)]
+        yield Finding(f"{LITTLE_PLAIN.format(run.data.n_bytes)}.", f"{READ_MORE}: {fetch}")
+
+
+def is_little(run: Run) -> bool:
+    is_plain = not run.data.chat and not isinstance(run.model, Seq2SeqConfig)
+    knows = run.base and run.base.imported
+    return is_plain and not knows and run.data.n_bytes < LITTLE_BYTES
+
+
 def uncertain(history: History) -> Finding:
     """The held-out text is so short that its loss says little."""
     is_asked = history.run.data.chat and not history.run.options.get("me")  # a table of questions
     more = "more wordings of each question where it fails" if is_asked else "more text"
     return Finding(
-        f"Only {history.run.data.held_out_tokens:,} tokens could be held out, which are too few to "
-        f"measure on: nothing of them is shown or chooses a step. Ask the model what it should "
-        f"know.",
+        f"Only {history.run.data.held_out_tokens:,} tokens could be set aside as unseen text: too "
+        f"few to measure how well the model knows new text. So no such figure is shown, and the "
+        f"weights of the last step are taken. Ask the model what it should know.",
         f"{more}{or_init(history)}",
     )
 
@@ -173,15 +198,20 @@ def or_init(history: History) -> str:
     """Return the advice to begin with the model that ships, if it suits a run without a start."""
     run = history.run
     knows = run.options.get("init") or run.data.stages or isinstance(run.model, Seq2SeqConfig)
-    written = (text for _, samples in run.samples() for sample in samples for text in sample)
-    is_fit = suits_init(run.data.chat, run.data.n_bytes, " ".join(written))
+    is_fit = suits_init(run.data.chat, run.data.n_bytes, writes_english(run))
     return OR_INIT if is_fit and not knows else ""
 
 
-def suits_init(is_chat: bool, n_bytes: int, text: str) -> bool:
+def writes_english(run: Run) -> bool:
+    """Return whether what a run wrote may be English."""
+    written = (text for _, samples in run.samples() for sample in samples for text in sample)
+    return may_be_english(" ".join(written))
+
+
+def suits_init(is_chat: bool, n_bytes: int, is_english: bool) -> bool:
     """Return whether the model that ships learns a text better than a new one does: a few
     conversations in its language."""
-    return is_chat and n_bytes < LITTLE_BYTES and may_be_english(text)
+    return is_chat and n_bytes < LITTLE_BYTES and is_english
 
 
 def may_be_english(text: str) -> bool:
@@ -195,12 +225,6 @@ def ended_early(history: History) -> bool:
     """Return whether the time that was asked for is left: the plan had no use for it."""
     asked, took = float(history.run.options.get("minutes", 0)), history.summary.get("seconds", 0)
     return 0 < took < SPARE * 60 * asked
-
-
-def bits_per_nat(history: History) -> float:
-    """Return the bits per byte of a held-out loss of one nat per token; training text is alike."""
-    (_, bits), (_, losses) = history.column(BITS), history.column("val_loss")
-    return float(bits[-1] / losses[-1]) if losses[-1] else 0.0
 
 
 def rate(history: History, factor: float) -> str:

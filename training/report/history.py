@@ -5,6 +5,8 @@
 {'step': [250.0, 500.0], 'tokens': [2048000.0, 4096000.0], 'y': [1.21, 1.08]}
 """
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,13 @@ from gptcore.checks import UserError
 from gptcore.system.files import step_of
 from gptcore.typed_json import as_json
 from training.run.directory import Run
+from training.run.facts import RunData
 
 N_EARLIER = 4  # earlier runs shown beside a run
 MAX_LINES = 5_000  # lines read from metrics.jsonl; of a longer file, only every n-th line
 MAX_POINTS = 300  # points per curve
-AXES = {"step": "step", "tokens": "tokens", "seconds": "time"}
+AXES = {"step": "step", "tokens": "tokens read", "seconds": "time"}
+NATS = ("loss", "train_loss")  # logged in nats per token, and shown in bits per byte
 
 
 class History:
@@ -27,8 +31,9 @@ class History:
         self.run = run
         self.name = run.path.resolve().name
         # Of the training alone: what a mean with the weights before is worth, keeping.py adds.
-        telling = run.data.telling
-        self.lines = [telling(line) for line in run.metrics(MAX_LINES) if "kept" not in line]
+        logged, telling = run.metrics(MAX_LINES), run.data.telling
+        self.bits_per_nat = bits_per_nat(run.data, logged)
+        self.lines = [telling(line) for line in logged if "kept" not in line]
         self.summary = telling(run.summary())
 
     def column(self, key: str) -> tuple[np.ndarray, np.ndarray]:
@@ -51,6 +56,23 @@ class History:
         return next(map(step_of, self.run.candidates()), None)
 
     @property
+    def reached(self) -> dict[str, float]:
+        """What is measured of the weights that are taken, in bits per byte; of a run that was
+        stopped between two evaluations, at the one before."""
+        taken = self.taken
+        measured = [m for n, m in self.run.evaluations().items() if taken is None or n <= taken]
+        return self.telling(measured[-1] if measured else {})
+
+    def telling(self, measured: dict[str, float]) -> dict[str, float]:
+        """Return the figures of an evaluation that are shown, losses in bits per byte."""
+        shown = self.run.data.telling(measured)
+        return {key: self.in_bits(key, value) for key, value in shown.items()}
+
+    def in_bits(self, key: str, values: Any) -> Any:
+        """Return the values of a metric as they are shown: losses in bits per byte."""
+        return values * self.bits_per_nat if key in NATS else values
+
+    @property
     def settings(self) -> dict[str, Any]:
         parts = self.run.model.to_dict(), self.run.train.to_dict(), as_json(self.run.data)
         return {key: value for part in parts for key, value in part.items()}
@@ -62,7 +84,8 @@ class History:
         `high` are its minimum and maximum.
         """
         steps, values = self.column(key)
-        if not len(steps):
+        values = self.in_bits(key, values)
+        if not np.isfinite(values).any():
             return None
         known = {axis: self.column(axis) for axis in AXES}
         by_axis = {axis: np.interp(steps, *found) for axis, found in known.items() if len(found[0])}
@@ -79,6 +102,18 @@ class History:
     def last(self, key: str) -> float | None:
         _, values = self.column(key)
         return float(values[-1]) if len(values) else None
+
+
+def bits_per_nat(data: RunData, logged: Iterable[dict[str, Any]]) -> float:
+    """Return the bits per byte of a loss of one nat per token; NaN if that is not known yet.
+
+    The training text is taken to have as many bytes to a token as the held-out text; before an
+    evaluation, as all text. The page reckons likewise (gptcore/page/train/progress.py).
+    """
+    for line in logged:
+        if line.get("val_loss", 0) > 0:
+            return float(line["bits_per_byte"] / line["val_loss"])
+    return data.n_tokens / (data.n_bytes * math.log(2)) if data.n_tokens else math.nan
 
 
 def spread(n: int, wanted: int) -> list[int]:

@@ -74,17 +74,17 @@ def open_events(folder: Path, resumed_at: int | None) -> Any:
 
 
 def draw_loss(history: History) -> None:
-    """Write loss.png: training loss and held-out bits per byte by step."""
+    """Write loss.png: the loss of the training batches and of unseen text by step."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.5))
-    left = figure.subplots()
-    left.set(xlabel="step", ylabel="training loss (nats per token)")
+    plot = figure.subplots()
+    plot.set(xlabel="step", ylabel="loss (bits per byte)")
     if losses := history.curve("loss"):
-        left.plot(losses["step"], losses["y"], color="#9bb8d3")
+        plot.plot(losses["step"], losses["y"], color="#9bb8d3", label="training batch")
     if bits := history.curve("bits_per_byte"):
-        right = left.twinx()
-        right.set_ylabel("held-out bits per byte", color="#c0504d")
-        right.plot(bits["step"], bits["y"], color="#c0504d", marker="o")
+        plot.plot(bits["step"], bits["y"], color="#c0504d", marker="o", label="unseen text")
+    if plot.lines:
+        plot.legend()
     with new_file(history.run.path / "loss.png") as temporary:
         figure.savefig(temporary, dpi=120, format="png")

@@ -36,16 +36,16 @@ class Chart:
 
 
 CHARTS = [
-    Chart(
-        "Bits per byte",
-        "of the held-out text; lower is better",
+    Chart(  # alone, as a training text that is learned by heart takes up the scale
+        "Unseen text",
+        "bits per byte: what the model cannot foresee of it; lower is better",
         {"bits_per_byte": "dots"},
         logarithmic=True,
     ),
     Chart(
         "Loss",
-        "nats per token (a nat is 1.44 bits); lower is better",
-        {"loss": "faint", "train_loss": "dashed", "val_loss": "dots"},
+        "bits per byte, of what is learned and of unseen text",
+        {"loss": "faint", "train_loss": "dashed", "bits_per_byte": "dots"},
         logarithmic=True,
     ),
     Chart("BLEU", "of 100", {"bleu": "dots"}),
@@ -62,10 +62,9 @@ CHARTS = [
     Chart("Peak memory", "bytes", {"peak_memory": "line"}),
 ]
 LABELS = {
-    "bits_per_byte": "held-out",
+    "bits_per_byte": "unseen text",
     "loss": "training batch",
     "train_loss": "training text",
-    "val_loss": "held-out",
 }
 
 
@@ -83,19 +82,16 @@ def clock_time(seconds: float | None) -> str:
 
 def facts(history: History) -> dict[str, str]:
     """Return a run's row in the table of runs."""
-    total = history.run.train.steps
-    steps, bits = history.column(BITS)
-    lowest = f"{bits.min():.4f} at step {steps[bits.argmin()]:,}" if len(bits) else NOTHING
+    total, taken, reached = history.run.train.steps, history.taken, history.reached
+    kept = history.summary.get("kept")
+    mixed = f", with {kept:.0%} of those before the training" if kept else ""
     return {
         "state": "finished" if history.summary else f"at step {history.step:,} of {total:,}",
-        "bits per byte": shown(history.summary.get(BITS, history.last(BITS)), ".4f"),
-        "lowest in training": lowest,
-        "held-out loss": shown(history.summary.get("val_loss", history.last("val_loss")), ".4f"),
-        "loss of the training text": shown(
-            history.summary.get("train_loss", history.last("train_loss")), ".4f"
-        ),
+        "weights": f"of step {taken:,}{mixed}" if taken is not None else NOTHING,
+        "bits per byte of unseen text": shown(reached.get(BITS), ".4f"),
+        "bits per byte of the training text": shown(reached.get("train_loss"), ".4f"),
         "steps": f"{history.step:,}",
-        "tokens": shown(history.last("tokens"), ",.0f"),
+        "tokens read": shown(history.last("tokens"), ",.0f"),
         "time": clock_time(history.last("seconds")),
         "tokens/s": shown(history.last("tokens_per_s"), ",.0f"),
         "parameters": shown(history.summary.get("parameters"), ",.0f"),
@@ -166,12 +162,16 @@ def samples_at(run: Run, taken: int | None) -> dict[str, Any] | None:
 
 
 def samples_of(history: History, number: int) -> str:
-    """Return HTML with a run's samples, newest first; the first run's newest ones are unfolded."""
+    """Return HTML with a run's samples, newest first; the first run's newest ones are unfolded.
+
+    A sample is what was given to the model, and below it what the model wrote.
+    """
     html = ""
     written = history.run.samples()
     for step, samples in [written[i] for i in reversed(spread(len(written), MAX_SAMPLES))]:
         texts = "".join(
-            f'<p class="sample"><b>{escape(prompt)}</b> {escape(text)}</p>'
+            f'<dl class="sample"><dt>given</dt><dd>{escape(prompt)}</dd>'
+            f"<dt>written</dt><dd>{escape(text) or '<i>nothing</i>'}</dd></dl>"
             for prompt, text in samples
         )
         is_open = " open" if number == 0 and not html else ""
@@ -205,7 +205,7 @@ def charts_of(curves: list[dict[str, Any]], is_smoothed: bool) -> tuple[str, lis
     """Return HTML and the settings for report.js of all charts that have a curve.
 
     `is_smoothed`: whether a run's loss of training is of smoothed labels, which is higher than
-    that of the held-out text beside it.
+    that of the unseen text beside it.
     """
     html, charts = "", []
     known = LABELS | ({"loss": "training batch, labels smoothed"} if is_smoothed else {})

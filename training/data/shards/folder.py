@@ -116,7 +116,7 @@ def check_length(found: Survey) -> None:
     if n_different < 2:
         raise UserError(
             f"the text is too short: {found.n_bytes} bytes, which make {n_different} document; at "
-            f"least 2 that differ are needed, as one is held out to measure on; a plain text is "
+            f"least 2 that differ are needed, as one is set aside to measure on; a plain text is "
             f"cut into documents of 512 characters or more"
         )
 
