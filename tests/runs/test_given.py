@@ -144,6 +144,18 @@ def test_six_chats_train_after_three_lines(
     assert "model:    vocab_size=" in said and "training: steps=" in said
 
 
+@pytest.mark.parametrize(("is_table", "n_steps"), [(True, 80), (False, 20)])
+def test_trained_weights_learn_answers_by_heart_and_no_plain_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_table: bool, n_steps: int
+) -> None:
+    lamps = [f"What does lamp {i} cost?,It costs {3 * i + 7} euros." for i in range(60)]
+    file = tmp_path / ("lamps.csv" if is_table else "lamps.txt")
+    file.write_text("\n".join(["question,answer", *lamps] if is_table else 40 * lamps))
+    words = [str(file), "--init", "models/nano", "--plan", "--set", "dtype=float32"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    assert f" for {n_steps} steps, " in capsys.readouterr().out
+
+
 def test_a_short_text_gets_a_small_model() -> None:
     def is_open(**given: object) -> bool:
         nothing = dict.fromkeys(("preset", "init", "minutes", "depth"))

@@ -36,7 +36,9 @@ from training.state import held_bytes
 # Most passes over a text, and the least steps and rows for which a small one is read more often. A
 # table of 60 long answers fills six rows, and takes 600 to be learned by heart (docs/log.md).
 EPOCHS, SMALL_TEXT = 16, (400, 700)
-FINE_TUNING_EPOCHS, FINE_TUNING, ADAPTERS = 4, (80, 0), (300, 0)  # of trained weights
+# Of trained weights: they learn few answers by heart in so many steps. Of a plain text they shall
+# keep their language, and not learn it by heart.
+FINE_TUNING_EPOCHS, FINE_TUNING, ADAPTERS, PLAIN = 4, (80, 0), (300, 0), (MIN_STEPS, 0)
 CPU_KEPT = 2e9  # bytes of a micro-batch: a CPU is no faster with more rows at a time
 PILOTED_S = 60.0  # for a shorter training only the time is predicted
 SHORT_ROW = 512  # tokens; shorter rows gain nothing
@@ -76,7 +78,8 @@ class Given:
         shape = dataclasses.replace(model, block_size=training.row_length(model.block_size))
         n_rows = len(Rows(shards, "train", shape.block_size))
         epochs = FINE_TUNING_EPOCHS if self.initial else EPOCHS
-        further = ADAPTERS if training.lora else FINE_TUNING
+        answers = ADAPTERS if training.lora else FINE_TUNING
+        further = answers if shards.is_chat else PLAIN
         least = further if self.initial else SMALL_TEXT
         training = fitted(training, n_rows, shape.block_size, self.chosen, epochs, least)
         if self.initial and "micro_batch_size" not in self.chosen:
