@@ -31,8 +31,7 @@ BITS = "bits_per_byte"
 OR_INIT = ", or a start that knows more: --init models/default"
 LITTLE_BYTES = 500_000  # of a text, for a new model to learn a language from
 LITTLE_PLAIN = (  # docs/log.md has what models wrote that had read a book, and a part of it
-    "{:,} bytes are little for a plain text: a small model learns its words and not its sense, as "
-    "it did from a book of 460,000 bytes"
+    "{:,} bytes are little for a plain text: a small model learns its words and not its sense"
 )
 READ_MORE = "a start that has read far more"
 FETCH = {  # what gives it, for texts that may be English and for others
