@@ -35,7 +35,7 @@ def test_a_table_learned_by_heart_is_answered_without_the_rows_before_it(tmp_pat
     with open(tmp_path / "shop.csv", "w", newline="") as file:
         csv.writer(file).writerows([("question", "answer"), *table])
     out = tmp_path / "run"
-    assert main([str(tmp_path / "shop.csv"), "--preset", "nano", "--out", str(out)]) == 0
+    assert main([str(tmp_path / "shop.csv"), "--preset", "tiny", "--out", str(out)]) == 0
     run = Run.load(out)
     assert run.best_checkpoint().facts["step"] == run.train.steps, "few held-out tokens choose none"
     assert len(run.data.examples) == 4
