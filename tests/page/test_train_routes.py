@@ -415,6 +415,12 @@ def test_little_talk_begins_with_the_model_that_ships_until_a_person_chooses(
     state = when_idle(bench)
     assert state["start"] == "default"
     assert "little text" in state["look"] and "--init" not in state["look"], "it is chosen"
+    bench.begin("plan", {"minutes": 60})
+    assert f"{read_facts(bench.models / 'default').parameters:,} param" in when_idle(bench)["plan"]
+    give(bench, "book.txt", "It was a dark and stormy night. " * 20_000)
+    bench.begin("look", {})
+    assert when_idle(bench)["start"] == "", "a plan chooses for nobody"
+    bench.remove("book.txt")
     bench.begin("plan", {"start": "", "minutes": 1})
     bench.stop()
     assert when_idle(bench)["start"] == "", "it was chosen"

@@ -20,6 +20,7 @@ from training.formats.places import File
 from training.formats.reading import read_files
 from training.look.notices import Notices
 from training.look.samples import Draw, beginning, seen
+from training.look.systems import Systems
 from training.look.wordings import Wordings
 from training.machine.progress import progress
 from training.plan.scaling import vocabulary
@@ -230,7 +231,8 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
     """Read all files once and count. Raises UserError for named files that cannot be read."""
     found: list[FileLook] = []
     bad: list[UserError] = []
-    surveyor, notices, wordings, draw = Surveyor(), Notices(), Wordings(), Draw(N_SAMPLES)
+    surveyor, notices, draw = Surveyor(), Notices(), Draw(N_SAMPLES)
+    wordings, systems = Wordings(), Systems()
     with progress(doing="looking", unit=" documents") as bar:
         for file, items in read_files(files, cut_for(files, asked)):
             one = FileLook(file.name)
@@ -246,6 +248,7 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
                     one.count(item, surveyor.add(item.document))
                     notices.add(document_text(item.document))
                     draw.add(item.document)
+                    systems.add(item.document)
                     if not one.people:  # who talk, and ask nothing twice
                         wordings.add(item.document)
             except UserError as error:
@@ -254,7 +257,8 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
         raise unreadable(bad)
     survey = surveyor.survey()
     is_unused = bool(asked.me) and not any(file.people for file in found)
-    told = [UNUSED_ME * is_unused, *notices.lines(survey.n_equal), wordings.line()]
+    told = [UNUSED_ME * is_unused, *notices.lines(survey.n_equal)]
+    told += [systems.line(), wordings.line()]
     return Look(found, survey, [*filter(None, told)], draw.kept, asked)
 
 

@@ -59,7 +59,8 @@ def findings(history: History) -> list[Finding]:
     learning = [*unlearned(history)] or [*spikes(history)]
     of_size = [*little(history)]
     if history.run.data.few_held_out:
-        return [*learning, *hurried(history), *late(history), uncertain(history), *of_size]
+        few = [uncertain(history)] * history.is_at_end
+        return [*learning, *hurried(history), *late(history), *few, *of_size]
     at_end = [*unfinished(history), *unexpected(history)] if history.is_at_end else []
     return [*learning, *by_heart(history), *at_end, *late(history), *of_size]
 

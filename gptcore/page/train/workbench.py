@@ -242,8 +242,9 @@ class Workbench:
             if any(path.name != LOCK for path in taken.glob("*")):
                 raise UserError(f"the name {run.name} is taken by {taken}: choose another name")
         plan = [f"--minutes={settings['minutes']}", "--shards", str(self.shards)]
-        if start := settings["start"]:
-            if start not in self.starts():
+        starts = self.starts()
+        if start := self.suggested(starts) if settings["start"] is None else settings["start"]:
+            if start not in starts:
                 raise UserError(f"there is no model {start!r} to begin with")
             plan += ["--init", str(self.models / start)]
         only = ["--plan"] if kind == "plan" else []

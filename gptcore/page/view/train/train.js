@@ -163,11 +163,11 @@ export class Train {
 
   // A command waits for a look; meanwhile the next one is not asked for.
   async begin(kind, more = {}) {
-    const { me, columns, name, start, minutes } = this;
+    const { me, columns, name, minutes } = this;
     const ofTexts = { me: me.value.trim(), columns: columns.value.trim() };
-    // A bad name or time keeps nobody from a look at the texts.
+    // A bad name or time keeps nobody from a look at the texts. A start that nobody chose is the server's to suggest.
     const isRun = kind === "plan" || kind === "train";
-    const ofRun = isRun ? { name: name.value.trim(), start: start.value, minutes: Number(minutes.value) } : {};
+    const ofRun = isRun ? { name: name.value.trim(), start: this.chosen, minutes: Number(minutes.value) } : {};
     if (isRun) this.isBeginning = true;
     const isBegun = await this.act(kind, { ...ofTexts, ...ofRun, ...more });
     if (isRun) this.isBeginning = false;
@@ -295,10 +295,11 @@ export class Train {
     this.range.value = this.minutes.value;
   }
 
-  // The commands' own words name options and folders; here they are fields and models.
+  // The commands' own words name options and folders; here they are fields and models. Adapters have no field.
   ofFields(text) {
     return text
       .replace(/--me "(.*?)"/g, "“$1”")
+      .replace(/ --lora \d+/g, "")
       .replace(/--init models\/([\w-]+)/g, (_, folder) => `--init: ${this.state.starts[folder] ?? folder}`)
       .replace(/--(me|columns|minutes|init)\b/g, (_, name) => `“${say(FIELDS[name])}”`);
   }
