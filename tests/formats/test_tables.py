@@ -1,12 +1,16 @@
-"""Tables as others write them: Parquet of any program, and CSV whatever separates its columns."""
+"""Tables as others write them: Parquet of any program, workbooks of Excel, and all kinds of CSV."""
 
+import re
+import zipfile
+from datetime import date
 from pathlib import Path
 
+import openpyxl
 import pyarrow
 import pyarrow.parquet
 import pytest
 import zstandard
-from texts import CHAT, documents, write
+from texts import CHAT, documents, told, write, zipped
 
 from gptcore.checks import UserError
 
@@ -38,6 +42,62 @@ def test_a_date_that_python_cannot_hold_and_text_that_is_not_utf_8_are_no_traceb
     pyarrow.parquet.write_table(pyarrow.table({"text": not_text}), tmp_path / "latin")
     with pytest.raises(UserError, match=r"latin: it is a damaged Parquet file \('utf-8' codec"):
         documents(tmp_path / "latin")
+
+
+@pytest.fixture
+def workbook(tmp_path: Path) -> Path:
+    """A table that begins below a title, in the third column, and a second sheet."""
+    book = openpyxl.Workbook()
+    sheet = book.worksheets[0]
+    sheet["C2"] = "What people ask us"
+    rows = [
+        ("Question", "Answer", "Asked"),
+        ("How much is it?", 49.0, date(2026, 1, 2)),
+        (None, None, None),
+        ("Who is it?", "¡Soy yo!", 1e20),
+    ]
+    for i, row in enumerate(rows, 4):
+        for j, cell in enumerate(row, 3):
+            sheet.cell(i, j, cell)
+    book.create_sheet("Notes").append(["a", "b"])
+    book.create_sheet("Nothing")
+    book.save(tmp_path / "faq.xlsx")
+    return tmp_path / "faq.xlsx"
+
+
+def test_of_a_workbook_the_first_sheet_with_rows_is_read(workbook: Path, tmp_path: Path) -> None:
+    texts = [[message["content"] for message in chat] for chat in documents(workbook)]
+    assert texts == [["How much is it?", "49"], ["Who is it?", "¡Soy yo!"]]
+    said = told(workbook)
+    assert "faq.xlsx: Excel, columns 'Question' and 'Answer' (not read: 'Asked'), 2 conv" in said
+    assert "it is a title above the names of the columns (first: row 2)" in said
+    assert "only the first sheet with rows is read: save this one as a file of its own" in said
+    assert "sheet Notes" in said and "Nothing" not in said
+    packed = write(tmp_path / "all.zip", zipped({"in/faq.xlsx": workbook.read_bytes()}))
+    assert documents(packed) == documents(workbook)
+
+
+def test_a_workbook_may_say_that_it_is_huge(workbook: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(workbook) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    sheet = "xl/worksheets/sheet1.xml"
+    members[sheet] = re.sub(rb'ref="[^"]*"', b'ref="A1:XFD1048576"', members[sheet], count=1)
+    assert documents(write(tmp_path / "huge.xlsx", zipped(members))) == documents(workbook)
+    members["xl/sharedStrings.xml"] = bytes(60_000_000)
+    with pytest.raises(UserError, match=r"bomb\.xlsx: it unpacks from .* as no text does"):
+        documents(write(tmp_path / "bomb.xlsx", zipped(members)))
+
+
+@pytest.mark.parametrize("name", ["xl/workbook.xml", "xl/worksheets/sheet1.xml"])
+@pytest.mark.parametrize("content", [b"", b"<", b"<workbook/>", bytes(100)])
+def test_a_damaged_workbook_is_no_traceback(
+    workbook: Path, tmp_path: Path, name: str, content: bytes
+) -> None:
+    with zipfile.ZipFile(workbook) as archive:
+        members = {one: archive.read(one) for one in archive.namelist()}
+    path = write(tmp_path / "bad.xlsx", zipped(members | {name: content}))
+    with pytest.raises(UserError, match=r"bad\.xlsx: it is a (damaged workbook|table with)"):
+        documents(path)
 
 
 @pytest.mark.parametrize(

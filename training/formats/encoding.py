@@ -65,7 +65,7 @@ BINARY = {  # how files begin that hold no text, and what helps, if something do
     b"GGUF": "a model",
     b"\x80\x02": "a Python pickle",
     b"\x80\x04": "a Python pickle",
-    b"\xd0\xcf\x11\xe0": "an old Office document: save it as PDF or text",
+    b"\xd0\xcf\x11\xe0": "an old or locked Office document: save it as CSV, PDF or text",
     b"Rar!": "a RAR archive: unpack it",
     b"7z\xbc\xaf": "a 7z archive: unpack it",
     b"BZh": "a bzip2 archive: unpack it",

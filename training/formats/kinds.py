@@ -75,14 +75,14 @@ MESSENGERS = {
 
 
 def kind_of(head: bytes, name: str) -> str:
-    """Return "pdf", "epub", "parquet", "html", "subtitles", "chat", "messenger", "jsonl",
+    """Return "pdf", "zipped", "parquet", "html", "subtitles", "chat", "messenger", "jsonl",
     "json", "table" or "text".
 
     `head`: the first bytes, encoding.HEAD. Raises Unreadable for an empty or a binary file.
     """
     if not head:
         raise NoText("it is empty")
-    for mark, kind in ((b"%PDF-", "pdf"), (b"PAR1", "parquet"), (b"PK\3\4", "epub")):
+    for mark, kind in ((b"%PDF-", "pdf"), (b"PAR1", "parquet"), (b"PK\3\4", "zipped")):
         if mark in (head[:1024] if kind == "pdf" else head[:4]):
             return kind
     text = decoded(head)

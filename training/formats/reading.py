@@ -31,11 +31,11 @@ from training.formats.lines import (
     text_encoding,
     values,
 )
-from training.formats.packed import DAMAGED, unpacked
+from training.formats.packed import DAMAGED, SHEETS, open_zip, seekable, unpacked
 from training.formats.pdf import read_pdf
 from training.formats.places import File
 from training.formats.rows import items_of
-from training.formats.tables import known, read_parquet, read_table
+from training.formats.tables import known, read_excel, read_parquet, read_table
 from training.formats.texts import cut_up
 
 # What Obsidian, Jekyll and others write above the words: lines of "key: value", lists and comments.
@@ -210,6 +210,13 @@ def rows_within(value: Any) -> list[Any]:
     return lists[0] if len(lists) == 1 else [value]
 
 
+def read_zipped(file: File, asked: Asked) -> Found:
+    """Yield the documents of an archive that is a document itself."""
+    with seekable(file) as stream, open_zip(stream) as archive:
+        is_excel = SHEETS in archive.namelist()
+    yield from (read_excel if is_excel else read_epub)(file, asked)
+
+
 READERS: dict[str, Callable[[File, Asked], Found]] = {
     "text": read_text,
     "jsonl": read_json_lines,
@@ -218,9 +225,9 @@ READERS: dict[str, Callable[[File, Asked], Found]] = {
     "parquet": read_parquet,
     "html": read_html,
     "subtitles": read_subtitles,
-    "epub": read_epub,
+    "zipped": read_zipped,
     "pdf": read_pdf,
     "chat": read_chat,
     "messenger": read_messenger,
 }
-ENCODED_INSIDE = ("html", "epub", "parquet", "pdf")  # what says its encoding, or has one alone
+ENCODED_INSIDE = ("html", "zipped", "parquet", "pdf")  # what says its encoding, or has one alone

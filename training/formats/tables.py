@@ -1,4 +1,4 @@
-"""Tables to documents: CSV and its kin, Parquet, and the guess which of their columns are meant.
+"""Tables to documents: CSV and its kin, Excel, Parquet, and the guess which columns are meant.
 
 >>> guess([{"Frage?": "Wer?", "Antwort!": "Niemand."}])
 ['Frage?', 'Antwort!']
@@ -6,17 +6,19 @@
 
 import csv
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, islice, pairwise
 from typing import Any, TextIO
 
+from gptcore.checks import shorten
 from training.formats.chats.forms import DATE
 from training.formats.chats.tabular import WRITERS, Row, chat_columns, items_of_table
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import delimiter_of
 from training.formats.lines import MAX_VALUE, head_of, open_text
-from training.formats.packed import seekable
+from training.formats.packed import DAMAGED, seekable
 from training.formats.places import File
 from training.formats.rows import (
     BESIDE,
@@ -44,8 +46,8 @@ def read_table(file: File, asked: Asked) -> Found:
     delimiter = "\t" if is_tsv else delimiter_of(head)
     with open_text(file) as stream:
         name = "TSV" if delimiter == "\t" else "CSV"
-        rows = csv_rows(stream, delimiter, is_quoted(file, delimiter), asked.columns)
-        yield from documents(name, rows, asked)
+        rows = numbered_rows(stream, delimiter, is_quoted(file, delimiter))
+        yield from documents(name, named_rows(rows, asked.columns), asked)
 
 
 def is_quoted(file: File, delimiter: str) -> bool:
@@ -54,17 +56,17 @@ def is_quoted(file: File, delimiter: str) -> bool:
         return True
     try:
         with open_text(file) as stream:
-            return all(True for _ in csv_rows(stream, delimiter, has_quoted=True, columns=()))
+            rows = numbered_rows(stream, delimiter, has_quoted=True)
+            return all(True for _ in named_rows(rows, columns=()))
     except Unreadable:
         return False
 
 
-def csv_rows(
-    stream: TextIO, delimiter: str, has_quoted: bool, columns: tuple[str, ...]
+def named_rows(
+    rows: Iterator[tuple[str, list[str]]], columns: tuple[str, ...]
 ) -> Iterator[tuple[str, Row | Skip]]:
     """Yield the rows by the names of their columns; `columns` are names that the user gave."""
     head: list[str] = []
-    rows = numbered_rows(stream, delimiter, has_quoted)
     for (where, row), (_, below) in pairwise(chain(rows, [("", [])])):
         if not any(cell.strip() for cell in row):
             yield where, Skip(where, "it is an empty row")
@@ -142,6 +144,52 @@ def is_header(row: list[str], below: list[str]) -> bool:
     is_named = all(len(name) <= 40 and not SPOKEN.search(name) for name in row)
     is_dated = any(DAY.match(cell) and not DAY.match(name) for name, cell in zip(row, below))
     return bool(known(bare)) or is_named or is_dated
+
+
+def read_excel(file: File, asked: Asked) -> Found:
+    """Yield the documents of a workbook's first sheet that has rows."""
+    import openpyxl
+
+    with seekable(file) as stream, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of drop-down lists and the like, which are no words
+        try:
+            book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
+            sheets = [(sheet.title, sheet_rows(sheet)) for sheet in book.worksheets]
+        except (*DAMAGED, KeyError, TypeError, SyntaxError, ValueError) as error:
+            reason = shorten(str(error))
+            raise Unreadable(f"it is a damaged workbook ({reason}): save it as CSV") from None
+    full = [(title, rows) for title, rows in sheets if rows] or [("", [])]
+    yield from documents("Excel", named_rows(evened(full[0][1]), asked.columns), asked)
+    for title, _ in full[1:]:
+        reason = "only the first sheet with rows is read: save this one as a file of its own"
+        yield Skip(f"sheet {title}", reason)
+
+
+def sheet_rows(sheet: Any) -> list[tuple[str, list[str]]]:
+    """Return the rows of a sheet that are not empty, and where they are; see `evened`."""
+    sheet.reset_dimensions()  # what a file says of its size may be wrong, or far too large
+    rows = enumerate(sheet.iter_rows(values_only=True), 1)
+    cells = ((f"row {n}", [*map(cell_text, row)]) for n, row in rows)
+    return [(where, row) for where, row in cells if any(map(str.strip, row))]
+
+
+def evened(rows: list[tuple[str, list[str]]]) -> Iterator[tuple[str, list[str]]]:
+    """Yield rows with the columns alone in which some row has words, or stands between these."""
+    used = [[i for i, cell in enumerate(row) if cell.strip()] for _, row in rows]
+    first, end = min((i[0] for i in used), default=0), max((i[-1] + 1 for i in used), default=0)
+    for where, row in rows:
+        yield where, [*row[first:end], *[""] * (end - max(first, len(row)))]
+
+
+def cell_text(cell: Any) -> str:
+    """Return a cell as a person reads it.
+
+    >>> cell_text(49.0), cell_text(None)
+    ('49', '')
+    """
+    if cell is None:
+        return ""
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
 
 
 def read_parquet(file: File, asked: Asked) -> Found:
