@@ -16,6 +16,7 @@ from gptcore.system.wording import duration
 from training.__main__ import main
 from training.commands.train import is_shape_open, preset_of
 from training.data.shards.folder import load_shards
+from training.jobs.language import NO_LONGER
 from training.plan.given import SMALL_TEXT, doubts, fitted, in_time
 from training.plan.plan import BEYOND, Plan
 from training.plan.scaling import Facts
@@ -153,7 +154,8 @@ def test_trained_weights_learn_answers_by_heart_and_no_plain_text(
     file.write_text("\n".join(["question,answer", *lamps] if is_table else 40 * lamps))
     words = [str(file), "--init", "models/nano", "--plan", "--set", "dtype=float32"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
-    assert f" for {n_steps} steps, " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f" for {n_steps} steps, " in said and (NO_LONGER in said) == (not is_table)
 
 
 def test_a_short_text_gets_a_small_model() -> None:

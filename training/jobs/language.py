@@ -20,11 +20,16 @@ from training.machine.processes import World, join
 from training.plan.given import Given
 from training.plan.plan import Plan
 from training.plan.planner import Planner
-from training.run.base import open_base
+from training.run.base import can_chat, open_base
 from training.run.directory import Run, check_free, locked_run, say_next
 from training.run.facts import Base, RunData
 from training.run.settings import describe, fixed_options, goes_on, names_of, resumed
 from training.tasks.language import LanguageModelling
+
+NO_LONGER = (
+    "note: the texts hold no conversations, so the model that it begins with will continue texts, "
+    "and no longer answer; for answers, give it questions with answers"
+)
 
 
 def train_language(options: argparse.Namespace, looked: Text | None) -> dict[str, Any] | None:
@@ -67,6 +72,8 @@ def start(options: argparse.Namespace, looked: Text | None, world: World) -> dic
     task = LanguageModelling(run, shards, world)
     if world.is_first:
         tell(run, task, plan.step_s, plan.seconds, plan.expectation)
+        if options.init and not data.chat and can_chat(options.init):
+            print(NO_LONGER)
         if options.verbose and isinstance(planner, Planner):
             print(plan.table())
         if options.verbose:

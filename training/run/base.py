@@ -48,6 +48,11 @@ def shape_of(path: Path) -> tuple[ModelConfig, Path]:
     return config, tokenizer
 
 
+def can_chat(path: Path) -> bool:
+    """Return whether a model folder or run has learned conversations."""
+    return read_facts(path).chat if (path / FACTS).is_file() else Run.load(path).data.chat
+
+
 def check_not_foreign(path: Path) -> None:
     """Raise UserError if a folder is in Hugging Face's format, which another command imports."""
     try:
