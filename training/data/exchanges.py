@@ -18,10 +18,10 @@ FOLLOWING = 0.7  # share of the conversations that follow another
 
 
 class Exchanges:
-    """The conversations of one question and its answer, if most documents of a split are such.
+    """The conversations of one question and its answer, if a split is a table of these.
 
-    `openings`: by where in the only shard each begins, its ids before the user's; empty if the
-    split is no such table.
+    `openings`: for each, by its place in the shard, the ids before the user's words. It is empty if
+    the split has several shards, or more documents than a table, or mostly others.
     """
 
     def __init__(self, rows: Rows):
@@ -38,10 +38,10 @@ class Exchanges:
             self.openings = {}
 
     def follow(self, documents: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Draw the documents that follow the one before in its chat, and return their indices.
+        """Draw which documents follow the one before them in its chat; return their indices.
 
-        `documents`: as Packing takes them; those that are drawn lose the opening that they have in
-        common with the one before.
+        `documents`: as Packing takes them. The drawn ones are cut in place by their opening,
+        which the one before has, too.
         """
         if not self.openings:
             return NONE
