@@ -55,7 +55,7 @@ class Exchanges:
 
 
 def opening_of(rows: Rows, piece: tuple[int, int, int], marker: list[int]) -> list[int] | None:
-    """Return the ids before a conversation's first user; None unless it has one reply to learn."""
+    """Return the ids before what the user says first; None if there is not one reply to learn."""
     ids, hidden = rows.join([piece])
     is_learned = loss_mask(ids, rows.tokenizer) & ~hidden
     n_replies = np.count_nonzero(is_learned[1:] & ~is_learned[:-1])

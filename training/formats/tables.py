@@ -166,7 +166,7 @@ def read_excel(file: File, asked: Asked) -> Found:
 
 
 def sheet_rows(sheet: Any) -> list[tuple[str, list[str]]]:
-    """Return the rows of a sheet that are not empty, and where they are; see `evened`."""
+    """Return a sheet's rows that have words, each with its place; their lengths may differ."""
     sheet.reset_dimensions()  # what a file says of its size may be wrong, or far too large
     rows = enumerate(sheet.iter_rows(values_only=True), 1)
     cells = ((f"row {n}", [*map(cell_text, row)]) for n, row in rows)
@@ -174,7 +174,7 @@ def sheet_rows(sheet: Any) -> list[tuple[str, list[str]]]:
 
 
 def evened(rows: list[tuple[str, list[str]]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield rows with the columns alone in which some row has words, or stands between these."""
+    """Yield the rows at one length, without the empty columns to the left and right of all."""
     used = [[i for i, cell in enumerate(row) if cell.strip()] for _, row in rows]
     first, end = min((i[0] for i in used), default=0), max((i[-1] + 1 for i in used), default=0)
     for where, row in rows:

@@ -32,7 +32,7 @@ class Systems:
             self.messages[document[0]["content"]] += 1
 
     def line(self) -> str:
-        """Return what a person must do with a system message of nearly all chats, or ""."""
+        """Return what to do with the system message if nearly all chats have the same, or ""."""
         for message, n in self.messages.most_common(1):
             if n >= NEARLY_ALL * self.n_chats:
                 return (

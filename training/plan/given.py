@@ -33,11 +33,11 @@ from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.state import held_bytes
 
-# Most passes over a text, and the least steps and rows for which a small one is read more often. A
-# table of 60 long answers fills six rows, and takes 600 to be learned by heart (docs/log.md).
+# Most passes over a text, and the (steps, rows) up to which a small one is read more often. A
+# table of 60 long answers fills six rows, and is known by heart after 600 (docs/log.md).
 EPOCHS, SMALL_TEXT = 16, (400, 700)
-# Of trained weights: they learn few answers by heart in so many steps. Of a plain text they shall
-# keep their language, and not learn it by heart.
+# Of trained weights: a short table takes so many steps to be learned by heart. A plain text shall
+# not be: they would lose the language that they know.
 FINE_TUNING_EPOCHS, FINE_TUNING, ADAPTERS, PLAIN = 4, (80, 0), (300, 0), (MIN_STEPS, 0)
 CPU_KEPT = 2e9  # bytes of a micro-batch: a CPU is no faster with more rows at a time
 PILOTED_S = 60.0  # for a shorter training only the time is predicted

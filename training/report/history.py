@@ -57,8 +57,10 @@ class History:
 
     @property
     def reached(self) -> dict[str, float]:
-        """What is measured of the weights that are taken, in bits per byte; of a run that was
-        stopped between two evaluations, at the one before."""
+        """The evaluation of the weights that are taken, its losses in bits per byte.
+
+        A run that was stopped between two evaluations has that of the earlier one.
+        """
         taken = self.taken
         measured = [m for n, m in self.run.evaluations().items() if taken is None or n <= taken]
         return self.telling(measured[-1] if measured else {})
@@ -105,7 +107,7 @@ class History:
 
 
 def bits_per_nat(data: RunData, logged: Iterable[dict[str, Any]]) -> float:
-    """Return the bits per byte of a loss of one nat per token; NaN if that is not known yet.
+    """Return by what a loss in nats per token is multiplied to be bits per byte; NaN if unknown.
 
     The training text is taken to have as many bytes to a token as the held-out text; before an
     evaluation, as all text. The page reckons likewise (gptcore/page/train/progress.py).
