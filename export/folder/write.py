@@ -4,6 +4,7 @@
 >>> export_run(Run.load("runs/mine"), target)                        # doctest: +SKIP
 """
 
+import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -30,6 +31,7 @@ from export.formats.hugging_face import (
     token_ids,
     tokenizer_config,
     transformers_config,
+    with_usual_system,
     write_tokenizer_json,
 )
 from export.formats.inspection import write_inspect, write_untrained
@@ -61,6 +63,7 @@ from gptcore.nn.checkpoint import Checkpoint, load_weights
 from gptcore.nn.gpt import GPT
 from gptcore.nn.seq2seq import Seq2Seq
 from gptcore.system.files import new_file, new_folder, read_json, write_json
+from gptcore.text.chat_format import ChatFormat
 from gptcore.text.tokenizer import Tokenizer
 from training.machine.memory import free_memory
 from training.machine.progress import waiting
@@ -208,16 +211,16 @@ def write_model(model: GPT, tokenizer: Tokenizer, is_chat: bool, folder: Path) -
     """Write graph, weights and tokenizer; for a Llama also the files of other runtimes."""
     config = model.config
     write_graph_and_weights(model, tokenizer, folder)
-    # Those files cannot express a tokenizer that has facts of its own.
-    if not family(config) or tokenizer.facts:
+    # Those files cannot express a tokenizer that has a pattern or ids of its own.
+    if not family(config) or not tokenizer.has_our_ids:
         return
-    ids = token_ids(tokenizer.special)
+    ids, usual_system = token_ids(tokenizer.special), tokenizer.chat.usual_system
     write_tokenizer_json(tokenizer, folder / "tokenizer.json", is_chat)
     for name, content in (
         ("config.json", transformers_config(config, ids)),
         ("generation_config.json", generation_config(ids)),
         ("genai_config.json", genai_config(config, ids)),
-        ("tokenizer_config.json", tokenizer_config(config, is_chat)),
+        ("tokenizer_config.json", tokenizer_config(config, is_chat, usual_system)),
         ("special_tokens_map.json", special_tokens_map()),
     ):
         write_json(folder / name, content)
@@ -241,8 +244,20 @@ def write_family(run: Run, folder: Path) -> None:
         content["model_max_length"] = run.model.block_size
         if run.data.chat and not content.get("chat_template"):
             content["chat_template"] = chat_template_of(run.tokenizer.chat)
+        if template := content.get("chat_template"):
+            content["chat_template"] = own_template(template, run.tokenizer.chat)
     for name, content in found.items():
         write_json(folder / name, content)
+
+
+def own_template(template: str, form: ChatFormat) -> str:
+    """Return a family's chat template with the system message that nearly all learned chats had.
+
+    The family's own, such as Qwen2.5's, stands in the template already.
+    """
+    usual = form.usual_system
+    written = json.dumps(usual + form.system[1], ensure_ascii=False)[1:-1]
+    return template if written in template else with_usual_system(template, usual)
 
 
 @waiting("writing the graph and the weights")

@@ -5,6 +5,7 @@
 'llama'
 """
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,20 @@ def chat_template_of(form: ChatFormat) -> str:
     return (
         f"{{{{ {form.opening!r} }}}}{{% for message in messages %}}{turns}{{% endfor %}}"
         f"{{% if add_generation_prompt %}}{{{{ {form.prompt!r} }}}}{{% endif %}}"
+    )
+
+
+def with_usual_system(template: str, message: str) -> str:
+    """Return a template that begins a conversation without a system message with this one.
+
+    Without a message it is the given one.
+    """
+    if not message:
+        return template
+    first = f"[{{'role': 'system', 'content': {json.dumps(message, ensure_ascii=False)}}}]"
+    return (
+        f"{{% if messages[0]['role'] != 'system' %}}"
+        f"{{% set messages = {first} + messages %}}{{% endif %}}{template}"
     )
 
 
@@ -173,8 +188,11 @@ def genai_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
     return {"model": model, "search": search}
 
 
-def tokenizer_config(config: ModelConfig, is_chat: bool) -> dict[str, Any]:
-    """Return tokenizer_config.json; a base model's has no chat template."""
+def tokenizer_config(config: ModelConfig, is_chat: bool, usual_system: str) -> dict[str, Any]:
+    """Return tokenizer_config.json; a base model's has no chat template.
+
+    `usual_system`: the system message of chats that bring none, or "".
+    """
     result = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": config.block_size,
@@ -182,7 +200,8 @@ def tokenizer_config(config: ModelConfig, is_chat: bool) -> dict[str, Any]:
         "clean_up_tokenization_spaces": False,
         **special_tokens_map(),
     }
-    return result | ({"chat_template": CHAT_TEMPLATE} if is_chat else {})
+    template = with_usual_system(CHAT_TEMPLATE, usual_system)
+    return result | ({"chat_template": template} if is_chat else {})
 
 
 def special_tokens_map() -> dict[str, str]:

@@ -13,6 +13,9 @@ from gptcore.engine.inputs import usual_sampling
 from gptcore.engine.sampling import SETTINGS, Setting
 from gptcore.facts import ModelFacts
 from gptcore.system.files import shown
+from gptcore.text.chat_format import ChatFormat
+from gptcore.text.tokenizer import FACTS_NAME
+from gptcore.text.tokenizer import read_facts as read_tokenizer_facts
 
 EXAMPLES = (
     "Hello! Who are you?",
@@ -38,9 +41,10 @@ def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
 
     `block_size`: tokens of its context. `inspect` and `untrained`: whether its folder has these
     graphs. `folder`: its name in a command. `tokenizer`: equal for models whose ids have the same
-    words. `config`: SIZES. A page adds what page_facts returns, and a site the files of its model
-    (export/ship/web.py).
+    words. `usual_system`: the system message of chats that bring none, or "". `config`: SIZES. A
+    page adds what page_facts returns, and a site the files of its model (export/ship/web.py).
     """
+    form = read_tokenizer_facts(folder / FACTS_NAME).get("chat", ChatFormat())
     return {
         "name": facts.name,
         "chat": facts.chat,
@@ -51,6 +55,7 @@ def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
         "untrained": UNTRAINED in facts.sha256,
         "folder": shown(folder),
         "tokenizer": facts.sha256.get("tokenizer.json", "")[:16],
+        "usual_system": form.usual_system,
         "config": {name: getattr(facts.config, name) for name in SIZES},
     }
 

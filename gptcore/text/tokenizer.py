@@ -215,17 +215,28 @@ class Tokenizer:
 
     @property
     def is_ours(self) -> bool:
-        """Whether special tokens and format are those that training needs."""
+        """Whether special tokens and format are those that training needs.
+
+        The format may have a usual system message.
+        """
         is_plain = not self.added and not self.normal_form
-        return is_plain and self.special == self._ours and self.chat == ChatFormat()
+        usual = self.chat.usual_system
+        form = ChatFormat().with_usual_system(usual) if usual else ChatFormat()
+        return is_plain and self.special == self._ours and self.chat == form
+
+    @property
+    def has_our_ids(self) -> bool:
+        """Whether the rank file alone tells all ids."""
+        return self.is_ours and self.pattern == PATTERN and self.kept is None
 
     @property
     def facts(self) -> dict[str, Any]:
         """What the rank file cannot express; empty for a tokenizer with our defaults."""
-        if self.is_ours and self.pattern == PATTERN and self.kept is None:
+        is_default = self.is_ours and not self.chat.usual_system
+        if is_default and self.has_our_ids:
             return {}
         facts: dict[str, Any] = {"pattern": self.pattern, "kept": self.kept}
-        if self.is_ours:
+        if is_default:
             return facts
         optional = {"added": self.added, "normal_form": self.normal_form}
         facts |= {"special": self.special, "chat": asdict(self.chat)}

@@ -13,8 +13,9 @@ from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.shards.folder import prepare
 from training.data.sources import name_of, run_data_of
+from training.data.survey import survey
 from training.formats.places import find_files
-from training.jobs.options import read_text, tokenised
+from training.jobs.options import Text, read_text, tokenised
 from training.run.settings import fixed_options
 
 
@@ -43,6 +44,25 @@ def test_of_held_out_conversations_the_replies_are_counted(
     data = run_data_of(shards, "chats")
     assert data.held_out_tokens == n_chats * len([*tokenizer.encode("Yes."), "<|end|>"])
     assert data.few_held_out and shards.manifest["splits"]["val"]["n_tokens"] > 2000
+
+
+@pytest.mark.parametrize(("letters", "is_kept"), [(256, True), (257, False)])
+def test_a_system_message_as_long_as_the_context_is_not_kept(
+    letters: int,
+    is_kept: bool,
+    tmp_path: Path,
+    tokenizer: Tokenizer,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    system = {"role": "system", "content": "k" * letters}
+    chats = [[system, *messages_of([f"What is {n}?", f"It is {n}."])] for n in range(20)]
+    text = Text(lambda: chats, "chats", survey(lambda: chats), seconds=0.0)
+    options = Namespace(text=["chats"], shards=None, full_vocabulary=False)
+    tokenizer.save(tmp_path / "tokenizer")
+    shards = tokenised(options, text, tmp_path, PRESETS["tiny"], str(tmp_path / "tokenizer"))
+    assert shards.tokenizer.chat.usual_system == is_kept * system["content"]
+    note = "note: the chats' system message is too long to be kept in a context of 256 tokens: "
+    assert (note in capsys.readouterr().out) is not is_kept
 
 
 @pytest.mark.parametrize("command", [[], ["shards"]], ids=["train", "shards"])

@@ -13,6 +13,7 @@ import tiktoken
 import training.data.shards.folder
 import training.data.shards.shard
 from gptcore.checks import UserError
+from gptcore.text.chat_template import messages_of
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus, Document, read_documents
 from training.data.encodings import compact
@@ -289,6 +290,20 @@ def test_shards_of_a_published_tokenizer_are_taken_with_and_without_its_name(
         assert finished_shards(made.location, tmp_path, name).manifest == made.manifest
     with pytest.raises(UserError, match="have another tokenizer than r50k_base"):
         finished_shards(made.location, tmp_path, "r50k_base")
+
+
+def test_the_system_message_of_nearly_all_chats_begins_those_without_one(tmp_path: Path) -> None:
+    system = {"role": "system", "content": "Be kind."}
+    chats = [messages_of([f"What is {n}?", f"It is {n}."]) for n in range(20)]
+    documents: list[Document] = [chats[0], *([system, *chat] for chat in chats[1:])]
+    made = prepare(lambda: documents, tmp_path / "made", 0, BYTES)
+    assert made.tokenizer.chat.usual_system == "Be kind."
+    ids = made.split("train")[0][:]
+    n_written = made.tokenizer.show(ids).count("<|system|>")
+    assert n_written == len(made.split("train")[0].starts) == 20
+    BYTES.save(tmp_path / "model")  # whose tokenizer is told no system message
+    named = finished_shards(made.location, tmp_path, str(tmp_path / "model"))
+    assert named.manifest == made.manifest
 
 
 @pytest.mark.parametrize("texts", [[], ["a single document " * 9], ["equal", "equal"]])

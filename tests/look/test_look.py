@@ -374,15 +374,15 @@ def test_of_a_table_whose_answers_are_few_or_of_a_chat_nothing_is_said_of_other_
 
 
 @pytest.mark.parametrize(("n_with", "is_told"), [(10, True), (9, True), (8, False)])
-def test_a_system_message_of_nearly_all_chats_is_said_to_be_expected(
+def test_a_system_message_of_nearly_all_chats_is_said_to_be_kept(
     tmp_path: Path, n_with: int, is_told: bool
 ) -> None:
-    """A newcomer's model answered badly, as nobody had said that it expects its system message."""
+    """A newcomer's model answered badly, as nobody gave it the system message that it expects."""
     chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
     kind = [{"role": "system", "content": "Be kind."}, *chat]
     rows = [json.dumps({"messages": kind if i < n_with else chat}) for i in range(10)]
     file = tmp_path / "chats.jsonl"
     file.write_text("\n".join(rows))
     told = look(find_files([file])).summary()
-    expected = f"note: {n_with} of 10 chats begin with the system message 'Be kind.': "
+    expected = "note: nearly all chats begin with the system message 'Be kind.': "
     assert (expected in told) == is_told

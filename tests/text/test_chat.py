@@ -6,13 +6,19 @@ import jinja2
 import numpy as np
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from chatml import CHATML
+from conftest import NANO
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from export.formats.hugging_face import CHAT_TEMPLATE, write_tokenizer_json
+from export.formats.hugging_face import with_usual_system as template_with_system
+from gptcore.bundle import read_facts
 from gptcore.checks import UserError
+from gptcore.page.facts import view_facts
 from gptcore.text.chat_template import Message, fit, loss_mask, messages_of, render
 from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
+from training.data.corpus import with_usual_system
 
 BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte
 TEXT, PAD, SYSTEM, USER, ASSISTANT, END = range(256, 262)
@@ -251,10 +257,12 @@ def fast(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> toke
     return tokenizers.Tokenizer.from_file(str(path))
 
 
-def templated(fast: tokenizers.Tokenizer, messages: list[Message], prompt: bool) -> list[int]:
+def templated(
+    fast: tokenizers.Tokenizer, messages: list[Message], prompt: bool, usual: str = ""
+) -> list[int]:
     """What other runtimes do: write the conversation as one text, then find the tokens in it."""
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)  # as transformers has
-    template = environment.from_string(CHAT_TEMPLATE)
+    template = environment.from_string(template_with_system(CHAT_TEMPLATE, usual))
     text = template.render(messages=messages, add_generation_prompt=prompt)
     return fast.encode(text, add_special_tokens=False).ids
 
@@ -271,3 +279,51 @@ def test_the_chat_template_of_others_gives_our_ids(
     special = set(tokenizer.special.values())
     ours = render(messages, tokenizer, prompt=prompt)
     assert [i for i in ids if i in special] == [i for i in ours if i in special]
+
+
+# ------------------------------------------------------------------ a usual system message
+
+ODD = 'You are "Ada",\n\tan engineer\'s friend \\n: {{ kind }}, {% brief %} – 好。'
+
+
+@settings(max_examples=100)
+@given(messages=conversations(), prompt=st.booleans(), usual=CONTENTS.filter(bool) | st.just(ODD))
+def test_a_usual_system_message_begins_the_chats_without_one_here_and_elsewhere(
+    tokenizer: Tokenizer, fast: tokenizers.Tokenizer, messages: list, prompt: bool, usual: str
+) -> None:
+    assume("<|" not in usual)
+    ours = with_usual_system(tokenizer, usual)
+    assert ours.is_ours and ours.chat.usual_system == usual
+    has_system = bool(messages) and messages[0]["role"] == "system"
+    whole = messages if has_system else [message("system", usual), *messages]
+    ids = render(messages, ours, prompt=prompt)
+    assert ids == render(whole, tokenizer, prompt=prompt)
+    if messages and not any("<|" in m["content"] for m in messages):
+        assert templated(fast, messages, prompt, usual) == ids
+
+
+def test_a_usual_system_message_is_kept_with_the_tokenizer(tokenizer: Tokenizer, tmp_path) -> None:
+    ours = with_usual_system(tokenizer, ODD)
+    ours.save(tmp_path)
+    again = Tokenizer.load(tmp_path)
+    assert (again.chat, again.special, again.is_ours) == (ours.chat, tokenizer.special, True)
+    assert view_facts(read_facts(NANO), tmp_path)["usual_system"] == ODD
+    assert view_facts(read_facts(NANO), NANO)["usual_system"] == ""
+    assert again.has_our_ids and again.sha256 == ours.sha256 != tokenizer.sha256
+    turns = [message("user", "Hi"), message("assistant", "Hello!")]
+    ids = np.array(render(turns, again))
+    learned = again.decode(ids[loss_mask(ids, again)])
+    assert learned == "Hello!", "nothing of the system message is"
+
+
+@pytest.mark.parametrize("message", ["", "Say <|end|> at the end."])
+def test_a_message_that_names_a_special_token_is_not_kept(
+    tokenizer: Tokenizer, message: str
+) -> None:
+    assert with_usual_system(tokenizer, message) is tokenizer
+
+
+def test_a_family_has_its_own_usual_system_message_until_it_learns_another() -> None:
+    assert CHATML.usual_system == "Be helpful."
+    kind = CHATML.with_usual_system("Be kind.")
+    assert kind.opening_alone == "<|im_start|>system\nBe kind.<|im_end|>\n"

@@ -2,6 +2,7 @@
 thousands of hard texts. Rust's `tokenizers` and JavaScript's transformers.js read the same file.
 """
 
+import json
 import random
 import shutil
 import unicodedata
@@ -15,11 +16,12 @@ from conftest import ROOT
 from foreign import in_transformers_js
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from export.formats.hugging_face import write_tokenizer_json
+from export.formats.hugging_face import with_usual_system, write_tokenizer_json
 from export.kit.hard_texts import FRAGMENTS, hard_texts
 from gptcore.text.chat_template import Message, render
 from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
 from training.data.corpus import document_ids
+from training.data.corpus import with_usual_system as with_system
 
 pytestmark = pytest.mark.peers
 
@@ -151,6 +153,20 @@ def test_the_chat_template_makes_our_ids(case: Case, node: dict, engine: str) ->
     assert not first_difference(expected, theirs, CHATS)
     plain = [m for m, n in zip(CHATS, map(escaped, CHATS)) if m == n]
     assert len(plain) > 50, "these are rendered as by our own chat template, without any change"
+
+
+def test_a_usual_system_message_begins_the_chats_without_one(tmp_path: Path) -> None:
+    usual = 'You are "Ada",\n\tan engineer\'s friend \\n: {{ kind }}, {% brief %} – 好。'
+    for name in ("tokenizer.json", "special_tokens_map.json"):
+        shutil.copy(DEFAULT / name, tmp_path)
+    config = json.loads((DEFAULT / "tokenizer_config.json").read_text())
+    config["chat_template"] = with_usual_system(config["chat_template"], usual)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    ours = with_system(Tokenizer.load(DEFAULT), usual)
+    expected = [render(escaped(messages), ours, prompt=True) for messages in CHATS]
+    assert not first_difference(expected, in_python(Case(tmp_path, ours)), CHATS)
+    theirs = in_transformers_js(tmp_path, [], CHATS)["chats"]
+    assert not first_difference(expected, theirs, CHATS)
 
 
 @pytest.mark.parametrize("engine", ["python", "javascript"])

@@ -9,6 +9,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 import pytest
 import torch
@@ -18,6 +19,7 @@ from safetensors.torch import load_file
 from trained import once, set_options
 
 from export.__main__ import main as export_main
+from export.folder.write import write_family
 from export.formats.hugging_face import transformers_config
 from export.formats.weights import write_weights
 from gptcore.bundle import VARIANTS, load_bundle, read_facts, write_facts
@@ -30,7 +32,7 @@ from gptcore.nn.gpt import whole_sequence
 from gptcore.nn.llama import to_llama
 from gptcore.system.files import write_json
 from gptcore.text.chat_format import ChatFormat
-from gptcore.text.chat_template import render
+from gptcore.text.chat_template import messages_of, render
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
 from training.data.rows import IGNORED, Rows
@@ -46,7 +48,14 @@ from training.run.directory import Run
 from training.run.facts import Base
 from training.state import write_adapter
 
-TEMPLATE = "{{ messages }}"
+TEMPLATE = (  # that of tests/chatml.py
+    "{% if messages[0]['role'] != 'system' %}"
+    "{{ '<|im_start|>system\\nBe helpful.<|im_end|>\\n' }}{% endif %}"
+    "{% for m in messages %}"
+    "{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+SYSTEM = {"role": "system", "content": "Be brief."}
 CONFIG = ModelConfig(
     vocab_size=259, block_size=1024, n_layer=2, n_head=4, n_kv_head=2, n_embd=32, n_inner=64
 )
@@ -408,6 +417,31 @@ def test_what_a_run_without_a_checkpoint_took_from_another_model_does_not_stay(
     assert (out / "family" / "tokenizer.json").is_file()
     assert main([str(chats), "--preset", "tiny", "--out", str(out), *set_options(**SETTINGS)]) == 0
     assert not (out / "family").exists()
+
+
+def test_the_system_message_of_all_chats_is_the_tuned_models_here_and_elsewhere(
+    base: Path, tmp_path: Path
+) -> None:
+    """A newcomer's model had learned it, and then nobody gave it to the model."""
+    usual = 'You are "Ada", an engineer\'s friend.\nBe kind.'
+    chats = [
+        [{"role": "system", "content": usual}, *messages_of([f"What is {n}?", f"It is {n}."])]
+        for n in range(20)
+    ]
+    lines = [json.dumps({"messages": chat}) for chat in chats]
+    lines.append(json.dumps({"messages": messages_of(["Hi", "Hello!"])}))  # one without it
+    (tmp_path / "chats.jsonl").write_text("\n".join(lines))
+    assert tune(tmp_path / "chats.jsonl", base, tmp_path / "run", "--lora", "4", steps=1) == 0
+    run = Run.load(tmp_path / "run")
+    assert run.tokenizer.chat == CHATML.with_usual_system(usual)
+    (tmp_path / "model").mkdir()
+    write_family(run, tmp_path / "model")
+    written = json.loads((tmp_path / "model" / "tokenizer_config.json").read_text())
+    template = jinja2.Environment().from_string(written["chat_template"])
+    for chat in ([{"role": "user", "content": "Hi"}], chats[0], [SYSTEM, *chats[0][1:]]):
+        text = template.render(messages=chat, add_generation_prompt=True)
+        assert text == run.tokenizer.show(render(chat, run.tokenizer, prompt=True))
+        assert text.count("<|im_start|>system") == 1 and (usual in text) == (SYSTEM not in chat)
 
 
 @pytest.mark.slow

@@ -110,6 +110,18 @@ def check_learnable(tokenizer: Tokenizer, name: object) -> None:
         )
 
 
+def with_usual_system(tokenizer: Tokenizer, message: str) -> Tokenizer:
+    """Return a tokenizer in whose format chats without a system message have this one.
+
+    It is the given one if there is no message, or if the message holds the name of a special token,
+    which a format would take for the token.
+    """
+    if not message or tokenizer.special_pattern.search(message):
+        return tokenizer
+    it, chat = tokenizer, tokenizer.chat.with_usual_system(message)
+    return Tokenizer(it.ranks, it.pattern, it.kept, it.special, chat, it.added, it.normal_form)
+
+
 def document_number(document: Document) -> int:
     """Return a 64-bit hash of the document."""
     text = document if isinstance(document, str) else json.dumps(document)

@@ -15,7 +15,7 @@ import numpy as np
 
 from gptcore.checks import UserError
 from gptcore.text.tokenizer import Tokenizer
-from training.data.corpus import Corpus, Document, read_documents, texts_of
+from training.data.corpus import Corpus, Document, read_documents, texts_of, with_usual_system
 from training.data.encodings import NAMES, compact, count_ids, named_encoding
 from training.data.leaks import without_leaks
 from training.data.shards.folder import CACHE, Shards, is_finished, is_url, open_shards
@@ -119,7 +119,8 @@ def finished_shards(location: str, cache: Path, tokenizer: str | None) -> Shards
         named = named_encoding(tokenizer)
         is_theirs = (named.ranks, named.pattern) == (own.ranks, own.pattern)
     elif tokenizer and tokenizer != OWN:
-        is_theirs = Tokenizer.load(tokenizer).sha256 == own.sha256
+        named = with_usual_system(Tokenizer.load(tokenizer), own.chat.usual_system)
+        is_theirs = named.sha256 == own.sha256
     if not is_theirs:
         raise UserError(
             f"the shards at {location} have another tokenizer than {tokenizer}: prepare the text "

@@ -36,6 +36,10 @@ from training.run.settings import check_row, goes_on, names_of, read_settings
 
 MIN_MINUTES, MAX_MINUTES = 0.05, 60_000.0
 MIN_BYTES = 1000  # smallest text to plan for
+TOO_LONG_USUAL = (
+    "note: the chats' system message is too long to be kept in a context of {} tokens: give the "
+    "model a shorter one as the page's System prompt, or with --system"
+)
 
 
 def from_preset(options: argparse.Namespace) -> tuple[ModelConfig, TrainConfig, str]:
@@ -212,4 +216,8 @@ def tokenised(
     tokenizer = open_tokenizer(encoding, text.corpus, options.full_vocabulary)
     if tokenizer and text.survey.n_chats:
         check_learnable(tokenizer, encoding)
-    return prepare(text.corpus, folder, model.vocab_size, tokenizer, found=text.survey)
+    found = text.survey
+    if len(found.usual_system) > model.block_size:  # a third of the context, in tokens
+        print(TOO_LONG_USUAL.format(model.block_size))
+        found = dataclasses.replace(found, usual_system="")
+    return prepare(text.corpus, folder, model.vocab_size, tokenizer, found=found)

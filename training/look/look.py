@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
 
-from gptcore.checks import UserError
+from gptcore.checks import UserError, brief
 from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import cut_for, document_text
@@ -20,7 +20,6 @@ from training.formats.places import File
 from training.formats.reading import read_files
 from training.look.notices import Notices
 from training.look.samples import Draw, beginning, seen
-from training.look.systems import Systems
 from training.look.wordings import Wordings
 from training.machine.progress import progress
 from training.plan.scaling import vocabulary
@@ -40,6 +39,10 @@ N_SAMPLES = 3
 LITTLE = (
     "note: {:,} bytes are little text: a model will know what they say and few other words; half a "
     "megabyte is better"
+)
+USUAL_SYSTEM = (
+    "nearly all chats begin with the system message {}: the model keeps it, and begins every chat "
+    "with it that brings no other"
 )
 HELD_OUT = (
     'note: the document that begins with "{}" may be set aside to measure on, as unseen text, and '
@@ -232,7 +235,7 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
     found: list[FileLook] = []
     bad: list[UserError] = []
     surveyor, notices, draw = Surveyor(), Notices(), Draw(N_SAMPLES)
-    wordings, systems = Wordings(), Systems()
+    wordings = Wordings()
     with progress(doing="looking", unit=" documents") as bar:
         for file, items in read_files(files, cut_for(files, asked)):
             one = FileLook(file.name)
@@ -248,7 +251,6 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
                     one.count(item, surveyor.add(item.document))
                     notices.add(document_text(item.document))
                     draw.add(item.document)
-                    systems.add(item.document)
                     if not one.people:  # who talk, and ask nothing twice
                         wordings.add(item.document)
             except UserError as error:
@@ -258,7 +260,9 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
     survey = surveyor.survey()
     is_unused = bool(asked.me) and not any(file.people for file in found)
     told = [UNUSED_ME * is_unused, *notices.lines(survey.n_equal)]
-    told += [systems.line(), wordings.line()]
+    if survey.usual_system:
+        told.append(USUAL_SYSTEM.format(brief(survey.usual_system)))
+    told.append(wordings.line())
     return Look(found, survey, [*filter(None, told)], draw.kept, asked)
 
 

@@ -26,7 +26,7 @@ from gptcore.checks import UserError
 from gptcore.system.files import file_sha256, files_in, locked, new_folder, read_sealed, sealed
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.typed_json import check_format
-from training.data.corpus import Corpus, document_number, document_text
+from training.data.corpus import Corpus, document_number, document_text, with_usual_system
 from training.data.shards.remote import MANIFEST, RemoteFolder
 from training.data.shards.shard import Shard, ShardWriter
 from training.data.shards.tokenising import Tokens, tokenise
@@ -94,14 +94,15 @@ def prepare(
 ) -> Shards:
     """Tokenise a corpus into folder/KEY, or reuse it; KEY is a hash of all of the input.
 
-    Without a tokenizer, one of vocab_size is trained on the corpus. `held_out`: the share of
+    Without a tokenizer, one of vocab_size is trained on the corpus. The shards' own begins chats
+    without a system message with the one that nearly all chats have. `held_out`: the share of
     documents held out for validation; the default depends on the size of the corpus. `found`: its
     survey, if it has been read before. Raises UserError if the corpus is too short.
     """
     found = found or survey(corpus, held_out)
     check_length(found)
     source = tokenizer.sha256 if tokenizer else vocab_size
-    parts = [FORMAT, found.sha256, found.validation_limit, source]
+    parts = [FORMAT, found.sha256, found.validation_limit, source, found.usual_system]
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     path = folder / key
     with suppress(UserError):
@@ -142,6 +143,7 @@ def write_new(
             print(f"the text is short: it gives {tokenizer.vocab_size:,} tokens")
     print(f"tokenising {found.n_documents:,} documents into {path}")
     with new_folder(path) as temporary:
+        tokenizer = with_usual_system(tokenizer, found.usual_system)
         tokenizer.save(temporary / "tokenizer")
         write_shards(corpus, found, tokenizer, temporary)
     return load_shards(path)

@@ -22,7 +22,9 @@ export class Settings {
     this.change = change;
     this.inputs = {};
     const area = (more) => el("textarea", { oninput: () => this.changed(), ...more });
-    this.system = area({ rows: "3", placeholder: say("optional") });
+    const usual = facts.usual_system; // of a chat without a system prompt
+    const hint = usual ? say("system.usual", { usual }) : say("optional");
+    this.system = area({ rows: "3", placeholder: hint });
     this.stop = area({ rows: "2", placeholder: say("stop.hint") });
     this.schema = area({ rows: "3", placeholder: '{"type": "object", ...}', spellcheck: "false" });
     const [shown, folded] = [facts.settings.slice(0, 2), facts.settings.slice(2)];

@@ -81,6 +81,7 @@ export default {
   "more.settings": "More settings",
   system: "System prompt",
   optional: "Optional",
+  "system.usual": "If this is empty: {usual}",
   "stop.texts": "Stop texts",
   "stop.hint": "one in a line; each ends the reply",
   schema: "Replies as JSON of a schema",

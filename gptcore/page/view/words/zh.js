@@ -81,6 +81,7 @@ export default {
   "more.settings": "更多设置",
   system: "系统提示",
   optional: "可选",
+  "system.usual": "留空时使用：{usual}",
   "stop.texts": "停止文本",
   "stop.hint": "每行一个；遇到即结束回复",
   schema: "按 JSON 模式回复",
