@@ -364,7 +364,7 @@ def test_the_graphs_of_the_other_textbook_translators_equal_pytorch(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["wayland", "wayland_post", "annotated"])
+@pytest.mark.parametrize("preset", ["wayland_post", "annotated"])
 def test_a_textbook_decoder_trains_exports_verifies_and_writes(
     preset: str, pairs_file: Path, tmp_path: Path
 ) -> None:

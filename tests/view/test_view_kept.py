@@ -95,8 +95,7 @@ def test_what_is_set_while_another_tabs_change_is_read_is_kept(page: Page) -> No
         expect(tab.get_by_label("System prompt")).to_have_value("Be kind.")
 
 
-@pytest.mark.parametrize("delete", [delete_one, delete_all])
-@pytest.mark.parametrize("is_writing", [False, True])
+@pytest.mark.parametrize(("delete", "is_writing"), [(delete_one, True), (delete_all, False)])
 def test_a_chat_that_another_tab_deletes_stays_deleted(
     page: Page, delete: Callable[[Page], None], is_writing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
