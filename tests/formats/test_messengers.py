@@ -144,7 +144,7 @@ def test_an_export_of_a_messenger_teaches_the_words_of_one_person(
 ) -> None:
     path = write(tmp_path / "result.json", json.dumps(EXPORTS[name], indent=indent))
     with pytest.raises(
-        UserError, match=r"it is a .* of Ann .2 mess.* words are learned: --me \"Ann"
+        UserError, match=r"it is a .* of Ann .2 mess.* words are learned, such as --me \"Ann"
     ):
         documents(path)
     with pytest.raises(UserError, match=r"did you mean --me \"Ben\"\? it has"):
