@@ -12,8 +12,9 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.system.wording import counted, duration
 from training.loop import Task
 from training.plan.given import doubts
-from training.plan.scaling import most_epochs
 from training.run.directory import Run
+
+SPARED = 0.9  # of the time that is left of --minutes; a plan for less has no use for the rest
 
 
 def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> None:
@@ -33,11 +34,11 @@ def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> 
         f"expected  {expected}"
     )
     n_tokens = task.steps_per_epoch * task.tokens_per_step
-    minutes = run.options.get("minutes")
-    if minutes and epochs > 0.95 * most_epochs(n_tokens):
+    if run.clock and seconds < SPARED * run.clock.budget_s:
         print(
-            f"note: --minutes {float(minutes):g} is more than this text needs: the training ends "
-            f"after {epochs:,.0f} passes over it, as more teach nothing new"
+            f"note: --minutes {float(run.options['minutes']):g} is more than this text needs: the "
+            f"training ends after {counted(round(epochs), 'pass')} over it, as more would do no "
+            f"good"
         )
     n_rows = round(task.steps_per_epoch * training.batch_size)
     for doubt in doubts(training, n_rows, round(n_tokens / n_rows)):
