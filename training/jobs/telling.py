@@ -1,4 +1,5 @@
-"""What every training prints before it starts: three lines, and doubts about its settings.
+"""What every training prints before it starts: size, time and, where the plan foretells it, the
+loss; and doubts about its settings.
 
 >>> tell(run, task, plan.step_s, plan.seconds, plan.expectation)     # doctest: +SKIP
 size      1,000,576 parameters in 4 layers, a context of 512 tokens
@@ -20,7 +21,7 @@ SPARED = 0.9  # of the time that is left of --minutes; a plan for less has no us
 def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> None:
     """Print size, time and expected loss, and a note on each setting that cannot be right.
 
-    `step_s`: seconds per step. `seconds`: of the whole training.
+    `step_s`: seconds per step. `seconds`: of the whole training. `expected`: "" if nothing is.
     """
     training, epochs = run.train, run.train.steps / task.steps_per_epoch
     with torch.device("meta"):
@@ -30,9 +31,10 @@ def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> 
         f"size      {n_parameters:,} parameters in {counted(run.model.n_layer, 'layer')}, "
         f"a context of {run.model.block_size:,} tokens{trained}\n"
         f"time      about {duration(seconds)} for {training.steps:,} steps, which read the text "
-        f"{epochs:.1f} times ({task.tokens_per_step / step_s:,.0f} tokens/s)\n"
-        f"expected  {expected}"
+        f"{epochs:.1f} times ({task.tokens_per_step / step_s:,.0f} tokens/s)"
     )
+    if expected:
+        print(f"expected  {expected}")
     n_tokens = task.steps_per_epoch * task.tokens_per_step
     if run.clock and seconds < SPARED * run.clock.budget_s:
         print(

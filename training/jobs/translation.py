@@ -100,7 +100,7 @@ def start(
             f"{len(pairs):,} pairs to train on, {len(held_out):,} to measure on; vocabularies of "
             f"{source_tokenizer.vocab_size:,} and {tokenizer.vocab_size:,} tokens"
         )
-        tell(run, task, step_s, seconds, "unknown, as no rule predicts it yet")
+        tell(run, task, step_s, seconds, expected="")
         if options.verbose:
             print(describe(model, training))
     return train(run, task)

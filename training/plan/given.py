@@ -27,7 +27,7 @@ from training.machine.memory import kept_bytes, room
 from training.machine.processes import World
 from training.machine.progress import waiting
 from training.plan.pilot import MEASURING, Speed, evaluated_tokens, exact_facts, measured_hardness
-from training.plan.plan import BEYOND, EVALUATIONS, MIN_STEPS, Plan, divided
+from training.plan.plan import EVALUATIONS, MIN_STEPS, Plan, divided
 from training.plan.scaling import MANY_EPOCHS, most_epochs
 from training.run.clock import Clock
 from training.run.config import TrainConfig
@@ -94,20 +94,16 @@ class Given:
         plan = Plan(model.n_layer, model, training, facts, step_s, evaluation_s)
         if self.minutes is not None:
             plan = in_time(plan, 60 * self.minutes, n_rows, self.chosen)
-        if unmeasured := self.why_unmeasured(plan):
-            return dataclasses.replace(plan, unmeasured=unmeasured)
+        if not self.can_foretell(plan):
+            return dataclasses.replace(plan, is_foretold=False)
         facts = measured_hardness(facts, shards, speed, training.dtype, plan.seconds)
         return dataclasses.replace(plan, facts=facts)
 
-    def why_unmeasured(self, plan: Plan) -> str:
-        """Return why no pilot run predicts the loss, or ""."""
-        if self.initial:
-            return "unknown: it can be told beforehand for new models only"
-        if self.world.size > 1:
-            return "unknown, as several processes train"
-        if plan.is_beyond_rule:
-            return BEYOND
-        return "unknown, as the training is short" if plan.seconds < PILOTED_S else ""
+    def can_foretell(self, plan: Plan) -> bool:
+        """Return whether a pilot run, of one process, can predict the loss: the rule is for new
+        models and long texts, and a short training is over as soon."""
+        is_by_rule = not self.initial and not plan.is_beyond_rule
+        return is_by_rule and self.world.size == 1 and plan.seconds >= PILOTED_S
 
 
 def in_time(plan: Plan, seconds: float, n_rows: int, chosen: Collection[str]) -> Plan:

@@ -20,7 +20,6 @@ from training.run.config import TrainConfig
 
 MIN_STEPS = 20  # fewest of a plan for a time, and of an advice
 EVALUATIONS, EVALUATED = 4, 0.08  # most evaluations of a plan, and their share of its time
-BEYOND = "unknown for so short a text"
 
 
 def divided(seconds: float, evaluation_s: float) -> tuple[int, float]:
@@ -40,7 +39,7 @@ class Plan:
     step_s: float  # expected seconds per step
     evaluation_s: float  # expected seconds per evaluation, with samples and checkpoint
     clock: Clock | None = None  # of a plan for a time, which is fitted to it once more
-    unmeasured: str = ""  # why no pilot run has measured how hard the text is
+    is_foretold: bool = True  # whether a pilot run has measured how hard the text is
 
     @property
     def tokens(self) -> int:
@@ -66,7 +65,7 @@ class Plan:
     def expected_bits_per_byte(self) -> float | None:
         """The figure for people: the rule's, or more after a pilot of a few seconds, from which the
         rule promises too much (scaling.Pilot). None if the text's hardness was not measured."""
-        if self.unmeasured:
+        if not self.is_foretold:
             return None
         pilot, rule = self.facts.pilot, self.rule_bits_per_byte
         return max(rule, pilot.foretell(self.facts, self.tokens)) if pilot else rule
@@ -79,10 +78,10 @@ class Plan:
 
     @property
     def expectation(self) -> str:
-        """The expected bits per byte, or why they are unknown, for people."""
+        """The expected bits per byte for people, or ""."""
         bits = self.expected_bits_per_byte
         if bits is None:
-            return self.unmeasured
+            return ""
         return f"{bits:.2f} bits per byte of unseen text, a fifth more or less; lower is better"
 
     def table(self) -> str:
@@ -123,7 +122,7 @@ class Plan:
                 f"{self.seconds / 60:.1f} minutes at {speed:,.0f} tokens/s",
                 "measured" + (again if self.clock else ""),
             ),
-            ("expected", self.expectation, "docs/scaling.md"),
+            *[("expected", self.expectation, "docs/scaling.md")] * self.is_foretold,
         ]
         width = max(len(value) for _, value, _ in rows)
         return "\n".join(f"{name:9} {value:{width}}  {rule}" for name, value, rule in rows)

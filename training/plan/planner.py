@@ -29,7 +29,7 @@ from training.plan.pilot import (
     exact_facts,
     measured_hardness,
 )
-from training.plan.plan import BEYOND, EVALUATIONS, MIN_STEPS, Plan, divided
+from training.plan.plan import EVALUATIONS, MIN_STEPS, Plan, divided
 from training.plan.scaling import (
     DEPTHS,
     DEPTHS_OF_CHATS,
@@ -159,8 +159,8 @@ class Planner:
         settings = [*self.settings, f"vocab_size={shards.tokenizer.vocab_size}"]
         seconds = self.minutes * 60 if self.minutes else None
         guess = make_plan(facts, self.depths, self.speed, seconds, settings)
-        unmeasured = BEYOND if guess.is_beyond_rule else ""
-        if not unmeasured:
+        is_foretold = not guess.is_beyond_rule
+        if is_foretold:
             dtype = guess.training.dtype
             facts = measured_hardness(facts, shards, self.speed, dtype, guess.seconds)
         plan = make_plan(facts, self.depths, self.speed, self.budget_s, settings)
@@ -171,4 +171,4 @@ class Planner:
                 f"--minutes {self.minutes:g} is too few for this text: reading and tokenising it "
                 f"left time for {plan.training.steps} steps; give at least {least}"
             )
-        return dataclasses.replace(plan, clock=self.clock(plan), unmeasured=unmeasured)
+        return dataclasses.replace(plan, clock=self.clock(plan), is_foretold=is_foretold)
