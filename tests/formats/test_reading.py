@@ -98,9 +98,12 @@ def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Pat
 @pytest.mark.parametrize(
     ("columns", "guessed"),
     [
-        ("id,status,ticket_text,kind|{i},open,Where is {i}?,{k}", "texts in 'ticket_text'"),
-        ("v1,v2|{k},Call me at {i}", "texts in 'v2'"),
-        ("day,symbol,note|Jan {i} 2021,{k},We sold {i}", "texts in 'note'"),
+        (
+            "id,status,ticket_text,kind|{i},open,Where is {i}?,{k}",
+            "guessed: a text in each cell of column 'ticket_text' (name others",
+        ),
+        ("v1,v2|{k},Call me at {i}", "cell of column 'v2' (name others"),
+        ("day,symbol,note|Jan {i} 2021,{k},We sold {i}", "cell of column 'note' (name others"),
         ("frage_text,antwort_text|Is it {i}?,{k}", "answers in 'frage_text' and 'antwort_text'"),
         ("width,species|{i},{k}", None),
         ("island,sex|{k},{k}", None),
@@ -128,7 +131,9 @@ def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
     rated = write(tmp_path / "b.csv", "prompt,completion,label,history,weight\nHi,Hello!,true,,2\n")
     assert "'prompt', 'completion', 'label', 'history' (not read: 'weight')" in told(rated)
     mood = write(tmp_path / "c.csv", "text,label\nWhat a day!,glad\n")
-    assert "columns 'text' (not read: 'label')" in told(mood)
+    assert "CSV, column 'text' (not read: 'label'), 1 text, " in told(mood)
+    asked = told(path, columns=("Answer",))
+    assert "CSV, a text in each cell of column 'Answer' (not read: 'Category', " in asked
 
 
 def test_a_table_without_names_has_numbered_columns_and_its_quotes_are_words(

@@ -253,13 +253,16 @@ def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -
     if not asked.columns and (chat := chat_columns(named)):
         yield from items_of_table(chain(first, rows), chat, asked)
         return
-    if used := [*asked.columns] or known(columns):
-        kind, notes = f"{kind}, columns {listed(used)}", []
-    else:
+    use, notes = "columns", []
+    if not (used := [*asked.columns] or known(columns)):
         used = guess(named)
         asked = replace(asked, columns=tuple(used))
-        use = "texts" if len(used) == 1 else "questions and answers"
-        kind, notes = f"{kind}, guessed: {use} in {listed(used)}", ["--columns names others"]
+        use, notes = "guessed: questions and answers in", ["name others with --columns"]
+    if len(asked.columns) == 1:
+        use = f"{'guessed: ' * bool(notes)}a text in each cell of column"
+    elif len(used) == 1:
+        use = "column"
+    kind = f"{kind}, {use} {listed(used)}"
     if unread := [name for name in columns if name not in used]:
         notes.append(f"not read: {listed(unread)}")
     yield Kind(f"{kind} ({'; '.join(notes)})" if notes else kind)
