@@ -24,6 +24,7 @@ from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
 from gptcore.system.cores import say_if_busy
 from gptcore.system.files import write_json
+from gptcore.system.wording import counted
 from gptcore.typed_json import as_json
 from training.machine.devices import autocast, gpu_figures
 from training.machine.flops import flops_per_token
@@ -217,8 +218,9 @@ def fit_to_clock(run: Run, task: Task, clock: Clock, done: int, watch: Watch) ->
     if config.steps != run.train.steps:
         tqdm.write(
             f"the machine processes {task.tokens_per_step / watch.step_s:,.0f} tokens/s: "
-            f"{config.steps:,} steps fit the time, instead of the planned {run.train.steps:,}, "
-            f"and read the text {config.steps / task.steps_per_epoch:.1f} times"
+            f"{counted(config.steps, 'step')} fit the time, instead of the planned "
+            f"{run.train.steps:,}, and read the text "
+            f"{config.steps / task.steps_per_epoch:.1f} times"
         )
     run = replace(run, train=config, clock=None)
     run.write_config()

@@ -397,3 +397,14 @@ def test_a_system_message_of_nearly_all_chats_is_said_to_be_expected(
     told = look(find_files([file])).summary()
     expected = f"note: {n_with} of 10 chats begin with the system message 'Be kind.': "
     assert (expected in told) == is_told
+
+
+def test_what_there_is_one_of_is_told_as_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "one.txt").write_text("x")
+    (tmp_path / "one.csv").write_text("question,answer\nHi,Hello!\nBye\n")
+    assert main(["look", str(tmp_path / "one.txt"), str(tmp_path / "one.csv")]) == 0
+    said = capsys.readouterr().out
+    assert "one.txt: text, 1 text, 1 byte\n" in said
+    assert "skipped 1: it has 1 column where the first row has 2" in said

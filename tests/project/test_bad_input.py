@@ -35,13 +35,13 @@ def numbered_lines(n: int) -> str:
 
 
 FILES = {
-    "one_line.txt": (b"A line shorter than a block.", "too short: 28 bytes, which make 1 document"),
+    "one_line.txt": (b"A line shorter than a block.", "too short: 28 bytes in 1 document"),
     "rows.jsonl": (
         b'{"txt": "fine"}\n{"txt": "not"}\n',
         "rows.jsonl, line 1: it has no known key: its keys are 'txt'",
     ),
     "roles.jsonl": (b'{"messages": [{"role": "bob", "content": ""}]}', "unknown role 'bob'"),
-    "same.jsonl": (b'{"text": "These words and no others."}\n' * 99, "which make 1 document"),
+    "same.jsonl": (b'{"text": "These words and no others."}\n' * 99, " bytes in 1 document"),
     "surrogate.jsonl": (b'{"text": "Half a smile: \\ud83d"}\n' * 99, "line 1"),
 }
 

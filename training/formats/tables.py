@@ -13,6 +13,7 @@ from itertools import chain, islice, pairwise
 from typing import Any, TextIO
 
 from gptcore.checks import shorten
+from gptcore.system.wording import counted
 from training.formats.chats.forms import DATE
 from training.formats.chats.tabular import WRITERS, Row, chat_columns, items_of_table
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
@@ -85,7 +86,7 @@ def named_rows(
                 check_names(head)
                 continue
         if len(row) != len(head):
-            reason = f"it has {len(row)} columns where the first row has {len(head)}"
+            reason = f"it has {counted(len(row), 'column')} where the first row has {len(head)}"
             yield where, Skip(where, reason)
         else:
             yield where, dict(zip(head, row))

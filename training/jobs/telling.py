@@ -30,8 +30,8 @@ def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> 
     print(
         f"size      {n_parameters:,} parameters in {counted(run.model.n_layer, 'layer')}, "
         f"a context of {run.model.block_size:,} tokens{trained}\n"
-        f"time      about {duration(seconds)} for {training.steps:,} steps, which read the text "
-        f"{epochs:.1f} times ({task.tokens_per_step / step_s:,.0f} tokens/s)"
+        f"time      about {duration(seconds)} for {counted(training.steps, 'step')}, which read "
+        f"the text {epochs:.1f} times ({task.tokens_per_step / step_s:,.0f} tokens/s)"
     )
     if expected:
         print(f"expected  {expected}")

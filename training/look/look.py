@@ -94,7 +94,7 @@ class FileLook:
             held[0] = f"cut into {held[0]}"
         elif self.n_rows < self.n_texts:
             held[0] = f"{counted(self.n_rows, 'text')} cut into {self.n_texts:,}"
-        size = [f"{self.n_bytes:,} bytes"] if held else []
+        size = [counted(self.n_bytes, "byte")] if held else []
         kind = self.kind if self.is_used else NOT_USED
         lines = [f"{self.name}: {', '.join([kind.name, *held, *size])}"]
         for reason, n in self.skipped.most_common(SHOWN_REASONS):
@@ -205,7 +205,8 @@ class Look:
             held_out = None  # it has fewer tokens than bytes, and is learned, too
         lines = [
             f"in all {counted(found.n_documents, 'document')} of "
-            f"{found.n_characters:,} characters, about {rounded(n_tokens):,} tokens of a "
+            f"{counted(found.n_characters, 'character')}, about "
+            f"{counted(rounded(n_tokens), 'token')} of a "
             f"vocabulary of {tokenizer.vocab_size:,}; {n_skipped:,} skipped",
             *([f"note: {of_files}, for the reasons above"] if n_unused else []),
             *(f"note: {notice}" for notice in self.notices),

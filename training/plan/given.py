@@ -18,7 +18,7 @@ import numpy as np
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.system.wording import two_digits
+from gptcore.system.wording import counted, two_digits
 from training.data.rows import Rows
 from training.data.shards.folder import Shards
 from training.data.survey import Survey
@@ -222,8 +222,8 @@ def doubts(training: TrainConfig, n_rows: int, row_tokens: int) -> Iterator[str]
         )
     if batch > n_rows:
         yield (
-            f"batch_size={batch}, but the text fills {n_rows} rows: each step repeats them; "
-            f"--set batch_size={max(1, n_rows // MIN_STEPS_PER_EPOCH)}"
+            f"batch_size={batch}, but the text fills {counted(n_rows, 'row')}: each step repeats "
+            f"them; --set batch_size={max(1, n_rows // MIN_STEPS_PER_EPOCH)}"
         )
     if 0 < steps <= training.warmup_steps:
         yield (

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 
 from gptcore.config import ModelConfig
+from gptcore.system.wording import counted
 from training.machine.flops import parameters
 from training.plan.scaling import (
     LEAST_BYTES,
@@ -93,7 +94,8 @@ class Plan:
         rows = [
             (
                 "size",
-                f"depth {self.depth}: {n:,} parameters, {model.n_layer} layers of {model.n_embd}",
+                f"depth {self.depth}: {n:,} parameters, {counted(model.n_layer, 'layer')} of "
+                f"{model.n_embd}",
                 "d layers of width 64 d; with --minutes, the d with the best expectation",
             ),
             (

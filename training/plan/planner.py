@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
+from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from training.data.shards.folder import Shards
 from training.data.survey import Survey, bytes_per_token
@@ -169,6 +170,6 @@ class Planner:
             least = math.ceil(self.minutes + more_s / 60)
             raise UserError(
                 f"--minutes {self.minutes:g} is too few for this text: reading and tokenising it "
-                f"left time for {plan.training.steps} steps; give at least {least}"
+                f"left time for {counted(plan.training.steps, 'step')}; give at least {least}"
             )
         return dataclasses.replace(plan, clock=self.clock(plan), is_foretold=is_foretold)
