@@ -356,6 +356,7 @@ def test_a_name_that_no_chat_needs_is_said(tmp_path: Path) -> None:
         (["When does it open?"], 9, 0, False),
         (["When does it open?"], 5001, 0, False),
         (["When does it open?"], 50, 60, False),  # a set of chats, of which some are short
+        (["When does it open?"], 2600, 2500, False),  # a table has 5,000 rows at most
     ],
 )
 def test_a_table_with_one_wording_of_each_question_is_told_of_other_words(

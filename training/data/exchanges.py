@@ -13,28 +13,37 @@ from gptcore.text.chat_template import loss_mask, messages_of, render, replies, 
 from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import NONE, Rows
 
-MOST = 5000  # documents of a table
+MOST = 5000  # documents of a table; among more, many ask alike in other words
 FOLLOWING = 0.7  # share of the conversations that follow another
+
+
+def is_table(n_exchanges: int, n_documents: int) -> bool:
+    """Return whether documents are a table of questions, and not a set of chats.
+
+    n_exchanges: how many of them are one question and its answer.
+    """
+    return n_documents <= MOST and 2 * n_exchanges > n_documents
 
 
 class Exchanges:
     """The conversations of one question and its answer, if a split is a table of these.
 
     `openings`: for each, by its place in the shard, the ids before the user's words. It is empty if
-    the split has several shards, or more documents than a table, or mostly others.
+    the split has several shards or is no table.
     """
 
     def __init__(self, rows: Rows):
         self.openings: dict[int, list[int]] = {}
         documents = rows.documents(0)
-        if len(rows.split) > 1 or len(documents) > MOST or reply_end(rows.tokenizer) is None:
+        may_be_table = len(rows.split) == 1 and len(documents) <= MOST
+        if not may_be_table or reply_end(rows.tokenizer) is None:
             return
         marker = user_marker(rows.tokenizer)
         for _, start, length in documents.tolist():
             opening = opening_of(rows, (0, start, start + length), marker)
             if opening is not None:
                 self.openings[start] = opening
-        if 2 * len(self.openings) <= len(documents):
+        if not is_table(len(self.openings), len(documents)):
             self.openings = {}
 
     def follow(self, documents: np.ndarray, rng: np.random.Generator) -> np.ndarray:
