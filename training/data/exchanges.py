@@ -11,18 +11,10 @@ import numpy as np
 
 from gptcore.text.chat_template import loss_mask, messages_of, render, replies, reply_end
 from gptcore.text.tokenizer import Tokenizer
+from training.data.corpus import MOST_ROWS, is_table
 from training.data.rows import NONE, Rows
 
-MOST = 5000  # documents of a table; among more, many ask alike in other words
 FOLLOWING = 0.7  # share of the conversations that follow another
-
-
-def is_table(n_exchanges: int, n_documents: int) -> bool:
-    """Return whether documents are a table of questions, and not a set of chats.
-
-    n_exchanges: how many of them are one question and its answer.
-    """
-    return n_documents <= MOST and 2 * n_exchanges > n_documents
 
 
 class Exchanges:
@@ -35,7 +27,7 @@ class Exchanges:
     def __init__(self, rows: Rows):
         self.openings: dict[int, list[int]] = {}
         documents = rows.documents(0)
-        may_be_table = len(rows.split) == 1 and len(documents) <= MOST
+        may_be_table = len(rows.split) == 1 and len(documents) <= MOST_ROWS
         if not may_be_table or reply_end(rows.tokenizer) is None:
             return
         marker = user_marker(rows.tokenizer)

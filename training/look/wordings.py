@@ -14,7 +14,7 @@ A small model learns a question in the words in which it stands (docs/training.m
 
 from collections import defaultdict
 
-from training.data.exchanges import MOST, is_table
+from training.data.corpus import MOST_ROWS, is_table
 from training.data.leaks import normalised
 from training.formats.found import Document
 
@@ -33,7 +33,7 @@ class Wordings:
         if isinstance(document, str):
             return  # of a book beside the table
         self.n_chats += 1
-        if self.n_chats > MOST:
+        if self.n_chats > MOST_ROWS:
             return
         turns = [message for message in document if message["role"] != "system"]
         if [turn["role"] for turn in turns] == ["user", "assistant"]:
