@@ -212,8 +212,7 @@ def origin(facts: ModelFacts) -> str:
     ]
     lines += [f"Fine-tuned from {facts.imported.source}."] if facts.imported else []
     lines += [
-        f"Trained for {counted(training.step, 'step')} on {data.source} "
-        f"({counted(data.n_bytes, 'byte')}). "
+        f"Trained for {counted(training.step, 'step')} on {data.source} ({data.n_bytes:,} bytes). "
         f"{took(training)}".rstrip()
     ]
     return "\n\n".join(lines) + (f"\n\n![Loss]({LOSS})" if facts.loss_curve else "")
