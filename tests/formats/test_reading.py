@@ -202,7 +202,7 @@ def test_packed_files_are_read_whatever_they_are_called(tmp_path: Path, name: st
     path = write(tmp_path / name, data[name])
     assert documents(path) == [CHAT] * (2 if name == "a.zip" else 1)
     if name == "a.zip":
-        assert "a.zip/c.png: not used\n  skipped 1: it is a PNG picture" in told(path)
+        assert "a.zip/c.png: not used: it is a PNG picture" in told(path)
         of_a_mac = zipped({"KKche.jsonl": row}).replace(b"KK", "ü".encode())  # not said to be UTF-8
         assert "a.zip/üche.jsonl: " in told(write(path, of_a_mac))
 

@@ -263,7 +263,7 @@ def test_little_text_is_told_of_the_start_that_suits_it(
     for file, start in ((chat, hint), (text, fetch)):
         told = look(find_files([file])).summary(known)
         assert "--init" not in told, "it begins with a model"
-        assert f" tokens of a vocabulary of {known.vocab_size}; " in told
+        assert f" tokens (pieces of words) of a vocabulary of {known.vocab_size}\n" in told
         for more, is_told in ([], True), (["--json", str(tmp_path / "found.json")], False):
             assert main(["look", str(file), *more]) == 0
             assert (start in capsys.readouterr().out) == is_told, "a program chooses itself"
@@ -293,7 +293,11 @@ def test_what_a_training_wrote_is_no_text(tmp_path: Path) -> None:
 def test_files_of_a_folder_that_are_not_used_are_counted_at_the_end(tmp_path: Path) -> None:
     (tmp_path / "open.txt").write_text("Some words.")
     (tmp_path / "table.csv").write_text("x,y,z\na,b,c\nd,e,f\n")
-    told = look(find_files([tmp_path])).summary()
+    found = look(find_files([tmp_path]))
+    told = found.summary()
+    [_, unused] = found.table().splitlines()
+    assert unused.startswith(f"{tmp_path / 'table.csv'}: not used: its columns are 'x'"), "one line"
+    assert "skipped" not in told, "of the files that are used, nothing is"
     assert "\nnote: 1 of 2 files is not used, for the reasons above\n" in told
     assert "table.csv" not in told, "it is named above"
 

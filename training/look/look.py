@@ -95,6 +95,8 @@ class FileLook:
         elif self.n_rows < self.n_texts:
             held[0] = f"{counted(self.n_rows, 'text')} cut into {self.n_texts:,}"
         size = [counted(self.n_bytes, "byte")] if held else []
+        if not self.is_used and [*self.first.values()] == [""]:  # of the whole file
+            return [f"{self.name}: {NOT_USED.name}: {next(iter(self.first))}"]
         kind = self.kind if self.is_used else NOT_USED
         lines = [f"{self.name}: {', '.join([kind.name, *held, *size])}"]
         for reason, n in self.skipped.most_common(SHOWN_REASONS):
@@ -195,7 +197,8 @@ class Look:
         found = self.survey
         little = self.little(advises and tokenizer is None)
         tokenizer = tokenizer or Tokenizer.train(found.beginning, vocabulary(found.n_bytes))
-        n_skipped = sum(sum(file.skipped.values()) for file in self.files)
+        n_skipped = sum(sum(file.skipped.values()) for file in self.files if file.is_used)
+        skipped = f"; {n_skipped:,} skipped" if n_skipped else ""
         n_unused = len(self.unused)
         are = "is" if n_unused == 1 else "are"
         of_files = f"{n_unused:,} of {counted(len(self.files), 'file')} {are} not used"
@@ -206,8 +209,8 @@ class Look:
         lines = [
             f"in all {counted(found.n_documents, 'document')} of "
             f"{counted(found.n_characters, 'character')}, about "
-            f"{counted(rounded(n_tokens), 'token')} of a "
-            f"vocabulary of {tokenizer.vocab_size:,}; {n_skipped:,} skipped",
+            f"{counted(rounded(n_tokens), 'token')} (pieces of words) of a vocabulary of "
+            f"{tokenizer.vocab_size:,}{skipped}",
             *([f"note: {of_files}, for the reasons above"] if n_unused else []),
             *(f"note: {notice}" for notice in self.notices),
             *([little] if self.is_little else []),
