@@ -188,10 +188,13 @@ def take_steps(run: Run, task: Task, state: State, records: Records, interrupts:
 def tell_start(run: Run, task: Task, state: State) -> None:
     """Print what is trained, on what."""
     world = state.world
+    processes = f"{world.size} x " if world.size > 1 else ""
     print(
-        f"{count_parameters(state.model):,} parameters on {world.size} x {state.device} in "
+        f"{count_parameters(state.model):,} parameters on {processes}{state.device} in "
         f"{run.train.dtype}; {task.tokens_per_step:,.0f} tokens per step"
     )
+    if not isinstance(run.model, Seq2SeqConfig):
+        print("the loss is in bits per byte of text: the lower, the better the model foresees it")
     if run.train.gradient_checkpointing == "on":
         print("the blocks are computed twice, which saves memory (gradient_checkpointing)")
     if world.size == 1 and state.device.type == "cpu":  # several processes keep each other busy

@@ -86,7 +86,9 @@ def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Pat
     with pytest.raises(UserError, match=r"between two names: --columns 'Wer fragt,Und dann'$"):
         documents(path, columns=("Wer fragt;Und dann",))
     more = write(tmp_path / "b.csv", "x,y,z\na,b,c\nd,e,f\n")
-    with pytest.raises(UserError, match=r"are 'x', 'y', 'z', and .* say which .* with --columns"):
+    with pytest.raises(
+        UserError, match=r"are 'x', 'y', 'z', and .* name the two .* with --columns"
+    ):
         documents(more)
     many = write(
         tmp_path / "c.csv", ",".join(f"of {i}" for i in range(300)) + "\n" + "a," * 299 + "a"
@@ -118,7 +120,7 @@ def test_a_column_of_kinds_is_no_column_of_texts(
     if guessed:
         assert guessed in told(path)
     else:
-        with pytest.raises(UserError, match=r"none is known: say which"):
+        with pytest.raises(UserError, match=r"none is known: name the two"):
             told(path)
 
 

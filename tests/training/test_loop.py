@@ -295,7 +295,8 @@ def test_a_run_begins_by_saying_what_is_trained(
     trained(new_run(tmp_path, steps=1), Timed([1]), monkeypatch)
     said = capsys.readouterr()
     n = count_parameters(build_model(SMALL))
-    assert f"{n:,} parameters on 1 x cpu in float32; 16 tokens per step" in said.out
+    assert f"{n:,} parameters on cpu in float32; 16 tokens per step\n" in said.out
+    assert "\nthe loss is in bits per byte of text: the lower, the better" in said.out
     assert "step 1: 0.5000 bits per byte of unseen text\n  'Once' -> 'upon a time'" in said.out
     assert ", 16 tokens/s]" in said.err
 

@@ -25,6 +25,7 @@ from training.formats.rows import (
     BESIDE,
     CONVERSATIONS,
     MEDIA,
+    NAME_COLUMNS,
     PAIRS,
     SYSTEM,
     TEXTS,
@@ -296,10 +297,7 @@ def guess(rows: list[Row]) -> list[str]:
     wordy = [name for name in wordy if name.strip().lower() not in WRITERS]
     if len(wordy) in (1, 2):
         return wordy
-    raise Unreadable(
-        f"its columns are {listed(rows[0])}, and none is known: say which two hold question "
-        f"and answer, or which one holds texts, with --columns"
-    )
+    raise Unreadable(f"its columns are {listed(rows[0])}, and none is known: {NAME_COLUMNS}")
 
 
 def pair_among(names: list[str]) -> list[str]:
