@@ -372,7 +372,11 @@ def test_a_table_with_one_wording_of_each_question_is_told_of_other_words(
     path.write_text("\n".join(json.dumps({"messages": row}) for row in rows))
     said = look(find_files([path])).summary()
     line = f"note: {n_rows} of {n_rows} answers stand with one wording of their question: a small"
-    assert (line in said) == is_said == ("add rows with the same answer in other words" in said)
+    assert (
+        (line in said)
+        == is_said
+        == ("add rows that ask in other words for the same answer" in said)
+    )
 
 
 def test_of_a_table_whose_answers_are_few_or_of_a_chat_nothing_is_said_of_other_words(

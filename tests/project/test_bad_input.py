@@ -115,7 +115,7 @@ def test_a_short_text_yields_a_smaller_vocabulary_and_says_so(
     text.write_text(numbered_lines(200))
     assert training_main([str(text), *map(str, train), "--set=vocab_size=5000"]) == 0
     said = capsys.readouterr().out
-    n = int(re.search(r"the text is short: it gives (\d+) tokens", said)[1])
+    n = int(re.search(r"the text is short: its tokenizer has (\d+) tokens", said)[1])
     run = Run.load(tmp_path / "runs" / "out")
     assert 262 < n < 5000 and n == run.model.vocab_size == run.tokenizer.vocab_size
 

@@ -141,7 +141,7 @@ def write_new(
         print(f"training a tokenizer of {vocab_size:,} tokens on {found.n_bytes:,} bytes")
         tokenizer = Tokenizer.train(sample_texts(corpus, found), vocab_size)
         if tokenizer.vocab_size < vocab_size:
-            print(f"the text is short: it gives {tokenizer.vocab_size:,} tokens")
+            print(f"the text is short: its tokenizer has {tokenizer.vocab_size:,} tokens")
     print(f"tokenising {counted(found.n_documents, 'document')} into {path}")
     with new_folder(path) as temporary:
         tokenizer.save(temporary / "tokenizer")
