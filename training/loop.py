@@ -8,6 +8,7 @@ random numbers are computed from (seed, step). A resumed run therefore equals an
 one: on a CPU bit for bit, on a GPU up to the order in which its kernels add.
 """
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -23,6 +24,7 @@ from gptcore.nn import count_parameters
 from gptcore.nn.checkpoint import Tensors
 from gptcore.system.cores import say_if_busy
 from gptcore.system.files import write_json
+from gptcore.system.wording import counted
 from gptcore.typed_json import as_json
 from training.machine.devices import autocast, gpu_figures
 from training.machine.flops import flops_per_token
@@ -141,7 +143,7 @@ def take_steps(run: Run, task: Task, state: State, records: Records, interrupts:
     silent = not world.is_first
     bar = progress(total=config.steps, unit="step", initial=state.step, disable=silent, delay=0)
     batch_of = Prefetch(task.batch) if state.device.type == "cuda" else task.batch
-    used, saving, measuring = "", False, False
+    used, saving, measuring, history = "", False, False, History(run)
     with bar, ticking(bar):
         while state.step < config.steps:
             # The processes' clocks differ, so only a single process fits its steps to the clock.
@@ -160,9 +162,8 @@ def take_steps(run: Run, task: Task, state: State, records: Records, interrupts:
                 figures = figures_of(run, task, state, speed)
                 used = f", MFU {figures['mfu']:.0%}" if "mfu" in figures else ""
                 records.figures(state.step, values | figures)
-            bar.set_postfix_str(
-                f"loss {values['loss']:.3f} per token, {speed:,} tokens/s{used}", False
-            )
+            loss = loss_told(values["loss"], history)
+            bar.set_postfix_str(f"{loss}, {speed:,} tokens/s{used}", False)
             bar.update()
             measuring = measuring or is_due(state.step, config.eval_every, config)
             saving = saving or measuring or is_due(state.step, config.save_every, config)
@@ -177,7 +178,7 @@ def take_steps(run: Run, task: Task, state: State, records: Records, interrupts:
                     raise Paused
                 if measuring:
                     bar.set_description("measuring")  # which may take as long as many steps
-                    measure(run, task, state, records, interrupts)
+                    history = measure(run, task, state, records, interrupts)
                     bar.set_description()
             saving = measuring = False
             state.seconds = watch.seconds
@@ -187,10 +188,13 @@ def take_steps(run: Run, task: Task, state: State, records: Records, interrupts:
 def tell_start(run: Run, task: Task, state: State) -> None:
     """Print what is trained, on what."""
     world = state.world
+    processes = f"{world.size} x " if world.size > 1 else ""
     print(
-        f"{count_parameters(state.model):,} parameters on {world.size} x {state.device} in "
+        f"{count_parameters(state.model):,} parameters on {processes}{state.device} in "
         f"{run.train.dtype}; {task.tokens_per_step:,.0f} tokens per step"
     )
+    if not isinstance(run.model, Seq2SeqConfig):
+        print("the loss is in bits per byte of text: the lower, the better the model foresees it")
     if run.train.gradient_checkpointing == "on":
         print("the blocks are computed twice, which saves memory (gradient_checkpointing)")
     if world.size == 1 and state.device.type == "cpu":  # several processes keep each other busy
@@ -217,8 +221,9 @@ def fit_to_clock(run: Run, task: Task, clock: Clock, done: int, watch: Watch) ->
     if config.steps != run.train.steps:
         tqdm.write(
             f"the machine processes {task.tokens_per_step / watch.step_s:,.0f} tokens/s: "
-            f"{config.steps:,} steps fit the time, instead of the planned {run.train.steps:,}, "
-            f"and read the text {config.steps / task.steps_per_epoch:.1f} times"
+            f"{counted(config.steps, 'step')} fit the time, instead of the planned "
+            f"{run.train.steps:,}, and read the text "
+            f"{config.steps / task.steps_per_epoch:.1f} times"
         )
     run = replace(run, train=config, clock=None)
     run.write_config()
@@ -248,8 +253,10 @@ def tell_bad_step(
     )
 
 
-def measure(run: Run, task: Task, state: State, records: Records, interrupts: Interrupts) -> None:
-    """Evaluate the model and write samples.
+def measure(
+    run: Run, task: Task, state: State, records: Records, interrupts: Interrupts
+) -> History:
+    """Evaluate the model and write samples; return the history up to now.
 
     The step is saved already, so an interrupt raises Paused at once; but several processes go on
     to the next step, where they stop together, as none gets the signal when another one does.
@@ -259,8 +266,20 @@ def measure(run: Run, task: Task, state: State, records: Records, interrupts: In
             measured = task.evaluate(state.model)
             samples = task.samples(state.model)
         records.evaluation(state.step, measured, samples)
-    figures = told(History(run).telling(measured))
+    history = History(run)
+    figures = told(history.telling(measured))
     tqdm.write(f"step {state.step}: {figures}\n  {samples[0][0]!r} -> {samples[0][1]!r}")
+    return history
+
+
+def loss_told(loss: float, history: History) -> str:
+    """Return the loss of a batch in bits per byte, as all others are told.
+
+    Of a translator the bytes are unknown until its first evaluation.
+    """
+    if math.isnan(history.bits_per_nat):
+        return f"loss {loss:.3f} nats per token"
+    return f"loss {loss * history.bits_per_nat:.3f} bits per byte"
 
 
 def told(figures: dict[str, float]) -> str:

@@ -207,12 +207,12 @@ def origin(facts: ModelFacts) -> str:
     assert training is not None  # what is not imported was trained
     data = training.data
     lines = [
-        f"Stage {stage.name}: {stage.steps:,} steps on {stage.source}. {took(stage)}"
+        f"Stage {stage.name}: {counted(stage.steps, 'step')} on {stage.source}. {took(stage)}"
         for stage in data.stages
     ]
     lines += [f"Fine-tuned from {facts.imported.source}."] if facts.imported else []
     lines += [
-        f"Trained for {training.step:,} steps on {data.source} ({data.n_bytes:,} bytes). "
+        f"Trained for {counted(training.step, 'step')} on {data.source} ({data.n_bytes:,} bytes). "
         f"{took(training)}".rstrip()
     ]
     return "\n\n".join(lines) + (f"\n\n![Loss]({LOSS})" if facts.loss_curve else "")

@@ -14,6 +14,7 @@ from gptcore.bundle import TranslationBundle
 from gptcore.checks import UserError
 from gptcore.nn import build_model
 from gptcore.nn.torch_translator import TorchTranslator
+from gptcore.system.wording import counted
 from gptcore.translation.onnx import open_translator
 from gptcore.translation.search import Model, Translation, check_beams, encode_source, translate
 from training.data.pairs.sentences import Pair
@@ -42,7 +43,8 @@ def score_folder(
     block_size = bundle.config.block_size
     fitting = [pair for pair in pairs if len(encode_source(pair[0], tokenizers[0])) <= block_size]
     if len(fitting) < len(pairs):
-        print(f"left out {len(pairs) - len(fitting)} sources of more than {block_size} tokens")
+        n_left_out = len(pairs) - len(fitting)
+        print(f"left out {counted(n_left_out, 'source')} of more than {block_size} tokens")
     if not fitting:
         raise UserError("every source is longer than the model's context: give shorter sentences")
     ours = translate_all("ONNX Runtime", open_translator(bundle), fitting, beams)
@@ -55,7 +57,7 @@ def score_folder(
     n_different = sum(
         a.target_ids != b.target_ids for a, b in zip(ours.translations, theirs.translations)
     )
-    print(f"token for token, ONNX Runtime and PyTorch differ in {n_different} sentences")
+    print(f"token for token, ONNX Runtime and PyTorch differ in {counted(n_different, 'sentence')}")
     step = max(1, len(fitting) // max(samples, 1))
     both = list(zip(fitting, ours.translations))
     for (source, target), translation in both[::step][:samples]:
@@ -73,7 +75,7 @@ def translate_all(name: str, model: Model, pairs: list[Pair], beams: int) -> Res
     result = Result(translations, score(texts, [target for _, target in pairs]), seconds)
     print(
         f"{name:13} BLEU {result.score.bleu:6.2f}  chrF {result.score.chrf:6.2f}  "
-        f"{len(pairs)} sentences in {seconds:.1f} s",
+        f"{counted(len(pairs), 'sentence')} in {seconds:.1f} s",
         flush=True,
     )
     return result

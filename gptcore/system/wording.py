@@ -2,8 +2,8 @@
 
 >>> counted(1, "layer"), counted(1200, "layer"), counted(2, "loss")
 ('1 layer', '1,200 layers', '2 losses')
->>> duration(44.4), duration(192.0), duration(8000.0)
-('44 seconds', '3.2 minutes', '2.2 hours')
+>>> duration(1.3), duration(44.4), duration(192.0), duration(8000.0)
+('1 second', '44 seconds', '3.2 minutes', '2.2 hours')
 >>> two_digits(120.4), two_digits(2.345), two_digits(0.4711)
 ('120', '2.3', '0.47')
 >>> print(table([("name", "size"), ("tiny", "1"), ("large", "20")]))
@@ -25,7 +25,7 @@ def counted(n: int, noun: str) -> str:
 
 def duration(seconds: float) -> str:
     if seconds < 100:
-        return f"{seconds:.0f} seconds"
+        return counted(round(seconds), "second")
     return f"{seconds / 60:.1f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
 
 

@@ -50,6 +50,15 @@ def test_what_android_has_in_place_of_a_deleted_message_is_not_learned(
     assert deleted in documents(quoted, me=("Ben",))[0][-1]["content"], "somebody's own words"
 
 
+def test_of_three_people_none_is_left_out_of_the_choice(tmp_path: Path) -> None:
+    lines = [f"01.02.24, 10:0{i} - {'ABCB'[i % 4]}nn: Hi {i}\n" for i in range(8)]
+    with pytest.raises(UserError) as refusal:
+        documents(write(tmp_path / "chat.txt", "".join(lines)))
+    people = "Bnn (4 messages), Ann (2 messages), Cnn (2 messages)"
+    choice = f'{people}: name the one whose words are learned, such as --me "Bnn"; if'
+    assert choice in str(refusal.value) and str(refusal.value).count("--me") == 1
+
+
 @pytest.mark.parametrize("export", [WHATSAPP, ANDROID], ids=["iPhone", "Android"])
 def test_a_whatsapp_export_teaches_the_words_of_one_person(tmp_path: Path, export: str) -> None:
     path = write(tmp_path / "_chat.txt", export)

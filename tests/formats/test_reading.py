@@ -86,7 +86,9 @@ def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Pat
     with pytest.raises(UserError, match=r"between two names: --columns 'Wer fragt,Und dann'$"):
         documents(path, columns=("Wer fragt;Und dann",))
     more = write(tmp_path / "b.csv", "x,y,z\na,b,c\nd,e,f\n")
-    with pytest.raises(UserError, match=r"are 'x', 'y', 'z', and .* say which .* with --columns"):
+    with pytest.raises(
+        UserError, match=r"are 'x', 'y', 'z', and .* name the two .* with --columns"
+    ):
         documents(more)
     many = write(
         tmp_path / "c.csv", ",".join(f"of {i}" for i in range(300)) + "\n" + "a," * 299 + "a"
@@ -98,9 +100,12 @@ def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Pat
 @pytest.mark.parametrize(
     ("columns", "guessed"),
     [
-        ("id,status,ticket_text,kind|{i},open,Where is {i}?,{k}", "texts in 'ticket_text'"),
-        ("v1,v2|{k},Call me at {i}", "texts in 'v2'"),
-        ("day,symbol,note|Jan {i} 2021,{k},We sold {i}", "texts in 'note'"),
+        (
+            "id,status,ticket_text,kind|{i},open,Where is {i}?,{k}",
+            "guessed: a text in each cell of column 'ticket_text' (name others",
+        ),
+        ("v1,v2|{k},Call me at {i}", "cell of column 'v2' (name others"),
+        ("day,symbol,note|Jan {i} 2021,{k},We sold {i}", "cell of column 'note' (name others"),
         ("frage_text,antwort_text|Is it {i}?,{k}", "answers in 'frage_text' and 'antwort_text'"),
         ("width,species|{i},{k}", None),
         ("island,sex|{k},{k}", None),
@@ -115,7 +120,7 @@ def test_a_column_of_kinds_is_no_column_of_texts(
     if guessed:
         assert guessed in told(path)
     else:
-        with pytest.raises(UserError, match=r"none is known: say which"):
+        with pytest.raises(UserError, match=r"none is known: name the two"):
             told(path)
 
 
@@ -128,7 +133,9 @@ def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
     rated = write(tmp_path / "b.csv", "prompt,completion,label,history,weight\nHi,Hello!,true,,2\n")
     assert "'prompt', 'completion', 'label', 'history' (not read: 'weight')" in told(rated)
     mood = write(tmp_path / "c.csv", "text,label\nWhat a day!,glad\n")
-    assert "columns 'text' (not read: 'label')" in told(mood)
+    assert "CSV, column 'text' (not read: 'label'), 1 text, " in told(mood)
+    asked = told(path, columns=("Answer",))
+    assert "CSV, a text in each cell of column 'Answer' (not read: 'Category', " in asked
 
 
 def test_a_table_without_names_has_numbered_columns_and_its_quotes_are_words(
@@ -197,7 +204,7 @@ def test_packed_files_are_read_whatever_they_are_called(tmp_path: Path, name: st
     path = write(tmp_path / name, data[name])
     assert documents(path) == [CHAT] * (2 if name == "a.zip" else 1)
     if name == "a.zip":
-        assert "a.zip/c.png: not used\n  skipped 1: it is a PNG picture" in told(path)
+        assert "a.zip/c.png: not used: it is a PNG picture" in told(path)
         of_a_mac = zipped({"KKche.jsonl": row}).replace(b"KK", "ü".encode())  # not said to be UTF-8
         assert "a.zip/üche.jsonl: " in told(write(path, of_a_mac))
 

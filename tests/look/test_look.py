@@ -91,7 +91,9 @@ def test_all_files_that_cannot_be_read_are_told_at_once(tmp_path: Path) -> None:
     assert str(refusal.value) == "; ".join(f"no such file or folder: {path}" for path in missing)
 
 
-def test_of_a_folder_without_a_document_each_file_is_told_of_a_few(tmp_path: Path) -> None:
+def test_of_a_folder_without_a_document_each_reason_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
     (tmp_path / "b.txt").write_text(" ")
     with pytest.raises(UserError) as refusal:
@@ -102,8 +104,16 @@ def test_of_a_folder_without_a_document_each_file_is_told_of_a_few(tmp_path: Pat
     )
     for i in range(4):
         (tmp_path / f"c{i}.txt").write_text(" ")
-    with pytest.raises(UserError, match=r"c2\.txt: it holds .*; 1 more file cannot be read$"):
-        look(find_files([tmp_path])).check()
+    chat = "".join(f"01.02.24, 10:0{i} - {'AB'[i % 2]}nn: Hi {i}\n" for i in range(6))
+    (tmp_path / "d.txt").write_text(chat)
+    assert main(["look", str(tmp_path)]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith(
+        f"error: no document was found: {tmp_path / 'b.txt'} and 4 more files: it holds nothing "
+        f"but white space; {tmp_path / 'd.txt'}: it is a WhatsApp chat of Ann (3 messages), Bnn "
+    )
+    assert told.err.endswith(f"; {tmp_path / 'a.png'}: it is a PNG picture\n")
+    assert not told.out, "each reason is told once"
 
 
 def test_the_whole_is_counted_and_samples_are_of_all_of_it(tmp_path: Path) -> None:
@@ -227,8 +237,9 @@ def test_of_many_files_those_that_are_not_used_have_a_line_for_each_reason(tmp_p
     for i in range(22):
         (tmp_path / f"c{i:02}.txt").write_text("Some words.")
     lines = look(find_files([tmp_path])).table().splitlines()
-    assert lines[0] == f"30 files not used, such as {tmp_path / 'a00.png'}: it is a PNG picture"
-    assert lines[1].startswith(f"1 file not used, such as {tmp_path / 'b.txt'}: it is binary")
+    a00 = tmp_path / "a00.png"
+    assert lines[0] == f"not used: {a00} and 29 more files: it is a PNG picture"
+    assert lines[1].startswith(f"not used: {tmp_path / 'b.txt'}: it is binary")
     assert lines[2] == f"{tmp_path / 'c00.txt'}: text, 1 text, 11 bytes"
     assert lines[-1] == "and 2 more files, in which 0 are skipped" and len(lines) == 23
 
@@ -252,7 +263,7 @@ def test_little_text_is_told_of_the_start_that_suits_it(
     for file, start in ((chat, hint), (text, fetch)):
         told = look(find_files([file])).summary(known)
         assert "--init" not in told, "it begins with a model"
-        assert f" tokens of a vocabulary of {known.vocab_size}; " in told
+        assert f" tokens (pieces of words) of a vocabulary of {known.vocab_size}\n" in told
         for more, is_told in ([], True), (["--json", str(tmp_path / "found.json")], False):
             assert main(["look", str(file), *more]) == 0
             assert (start in capsys.readouterr().out) == is_told, "a program chooses itself"
@@ -282,9 +293,13 @@ def test_what_a_training_wrote_is_no_text(tmp_path: Path) -> None:
 def test_files_of_a_folder_that_are_not_used_are_counted_at_the_end(tmp_path: Path) -> None:
     (tmp_path / "open.txt").write_text("Some words.")
     (tmp_path / "table.csv").write_text("x,y,z\na,b,c\nd,e,f\n")
-    told = look(find_files([tmp_path])).summary()
-    table = tmp_path / "table.csv"
-    assert f"note: 1 of 2 files is not used, for the reasons above: {table}\n" in told
+    found = look(find_files([tmp_path]))
+    told = found.summary()
+    [_, unused] = found.table().splitlines()
+    assert unused.startswith(f"{tmp_path / 'table.csv'}: not used: its columns are 'x'"), "one line"
+    assert "skipped" not in told, "of the files that are used, nothing is"
+    assert "\nnote: 1 of 2 files is not used, for the reasons above\n" in told
+    assert "table.csv" not in told, "it is named above"
 
 
 def test_a_look_writes_for_programs_who_writes_and_which_files_are_not_used(
@@ -345,6 +360,7 @@ def test_a_name_that_no_chat_needs_is_said(tmp_path: Path) -> None:
         (["When does it open?"], 9, 0, False),
         (["When does it open?"], 5001, 0, False),
         (["When does it open?"], 50, 60, False),  # a set of chats, of which some are short
+        (["When does it open?"], 2600, 2500, False),  # a table has 5,000 rows at most
     ],
 )
 def test_a_table_with_one_wording_of_each_question_is_told_of_other_words(
@@ -356,7 +372,11 @@ def test_a_table_with_one_wording_of_each_question_is_told_of_other_words(
     path.write_text("\n".join(json.dumps({"messages": row}) for row in rows))
     said = look(find_files([path])).summary()
     line = f"note: {n_rows} of {n_rows} answers stand with one wording of their question: a small"
-    assert (line in said) == is_said == ("add rows with the same answer in other words" in said)
+    assert (
+        (line in said)
+        == is_said
+        == ("add rows that ask in other words for the same answer" in said)
+    )
 
 
 def test_of_a_table_whose_answers_are_few_or_of_a_chat_nothing_is_said_of_other_words(
@@ -386,3 +406,14 @@ def test_a_system_message_of_nearly_all_chats_is_said_to_be_kept(
     told = look(find_files([file])).summary()
     expected = "note: nearly all chats begin with the system message 'Be kind.': "
     assert (expected in told) == is_told
+
+
+def test_what_there_is_one_of_is_told_as_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "one.txt").write_text("x")
+    (tmp_path / "one.csv").write_text("question,answer\nHi,Hello!\nBye\n")
+    assert main(["look", str(tmp_path / "one.txt"), str(tmp_path / "one.csv")]) == 0
+    said = capsys.readouterr().out
+    assert "one.txt: text, 1 text, 1 byte\n" in said
+    assert "skipped 1: it has 1 column where the first row has 2" in said

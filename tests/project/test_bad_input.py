@@ -35,13 +35,13 @@ def numbered_lines(n: int) -> str:
 
 
 FILES = {
-    "one_line.txt": (b"A line shorter than a block.", "too short: 28 bytes, which make 1 document"),
+    "one_line.txt": (b"A line shorter than a block.", "too short: 28 bytes in 1 document"),
     "rows.jsonl": (
         b'{"txt": "fine"}\n{"txt": "not"}\n',
         "rows.jsonl, line 1: it has no known key: its keys are 'txt'",
     ),
     "roles.jsonl": (b'{"messages": [{"role": "bob", "content": ""}]}', "unknown role 'bob'"),
-    "same.jsonl": (b'{"text": "These words and no others."}\n' * 99, "which make 1 document"),
+    "same.jsonl": (b'{"text": "These words and no others."}\n' * 99, " bytes in 1 document"),
     "surrogate.jsonl": (b'{"text": "Half a smile: \\ud83d"}\n' * 99, "line 1"),
 }
 
@@ -115,7 +115,7 @@ def test_a_short_text_yields_a_smaller_vocabulary_and_says_so(
     text.write_text(numbered_lines(200))
     assert training_main([str(text), *map(str, train), "--set=vocab_size=5000"]) == 0
     said = capsys.readouterr().out
-    n = int(re.search(r"the text is short: it gives (\d+) tokens", said)[1])
+    n = int(re.search(r"the text is short: its tokenizer has (\d+) tokens", said)[1])
     run = Run.load(tmp_path / "runs" / "out")
     assert 262 < n < 5000 and n == run.model.vocab_size == run.tokenizer.vocab_size
 

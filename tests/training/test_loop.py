@@ -1,6 +1,8 @@
 """What the loop says of its speed and time, by a clock of its own; and when its steps are over."""
 
 import dataclasses
+import math
+import re
 from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
 from pathlib import Path
@@ -293,9 +295,31 @@ def test_a_run_begins_by_saying_what_is_trained(
     trained(new_run(tmp_path, steps=1), Timed([1]), monkeypatch)
     said = capsys.readouterr()
     n = count_parameters(build_model(SMALL))
-    assert f"{n:,} parameters on 1 x cpu in float32; 16 tokens per step" in said.out
+    assert f"{n:,} parameters on cpu in float32; 16 tokens per step\n" in said.out
+    assert "\nthe loss is in bits per byte of text: the lower, the better" in said.out
     assert "step 1: 0.5000 bits per byte of unseen text\n  'Once' -> 'upon a time'" in said.out
     assert ", 16 tokens/s]" in said.err
+
+
+def test_the_bar_tells_the_loss_in_the_unit_of_the_evaluations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a text the bytes of a token are known; of a translation not before an evaluation."""
+    monkeypatch.setenv(EVERY_S, "1e-6")
+    for name, n_tokens, first in (("text", 7, "bits per byte"), ("pairs", None, "nats per token")):
+        run = new_run(tmp_path / name, steps=4, eval_every=2, log_every=1, seed=1)
+        data = dataclasses.replace(run.data, n_bytes=10, n_tokens=n_tokens)
+        run = dataclasses.replace(run, data=data)
+        trained(run, Timed(repeat(1.0)), monkeypatch)
+        said = re.findall(r"loss ([\d.]+) ([a-z ]+), ", capsys.readouterr().err)
+        told = dict.fromkeys(said)  # each once, in order
+        losses = [*logged(run, "loss").values()]
+        before = 7 / (10 * math.log(2)) if n_tokens else 1.0
+        factors = [before, before, 0.5 / 1.5, 0.5 / 1.5]
+        units = [first, first, "bits per byte", "bits per byte"]
+        assert [*told] == [
+            (f"{loss * factor:.3f}", unit) for loss, factor, unit in zip(losses, factors, units)
+        ]
 
 
 def test_the_opening_of_the_weights_is_shown_to_whoever_watches(

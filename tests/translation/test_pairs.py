@@ -130,7 +130,7 @@ def test_pairs_longer_than_the_context_are_left_out() -> None:
     fitting, encoded = encode_pairs(pairs, BYTES, BYTES, 5, "")
     assert [(len(s), len(t)) for s, t in encoded] == [(5, 3), (2, 6)]  # inputs: target but one
     assert fitting == pairs[:2]
-    with pytest.raises(UserError, match="to measure on is longer than block_size=1 tokens"):
+    with pytest.raises(UserError, match="to measure on is longer than block_size=1: enlarge it"):
         encode_pairs(pairs, BYTES, BYTES, 1, "to measure on")
 
 

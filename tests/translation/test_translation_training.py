@@ -291,7 +291,7 @@ def test_pairs_that_are_too_long_do_not_count(
     words = ("--validation", tmp_path / "held_out.tsv")
     assert main(command(tmp_path / "pairs.tsv", tmp_path / "out", *words)) == 0
     said = capsys.readouterr().out
-    assert "left out 1 pairs to train on" in said and "left out 1 pairs to measure on" in said
+    assert "left out 1 pair to train on" in said and "left out 1 pair to measure on" in said
     assert "38 pairs to train on, 2 to measure on" in said
     run = Run.load(tmp_path / "out")
     assert run.data.n_pairs == 38

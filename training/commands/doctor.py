@@ -17,7 +17,7 @@ from gptcore.bundle import SOURCE_TOKENIZER
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
 from gptcore.system.files import LOCK, list_checkpoints, locked, read_object, step_of
-from gptcore.system.wording import word
+from gptcore.system.wording import counted, word
 from gptcore.text.tokenizer import Tokenizer
 from training.data.pairs.sentences import TRAINING, VALIDATION, read_pairs
 from training.data.shards.folder import is_finished, is_url
@@ -55,7 +55,9 @@ def examine_all(run: Run) -> int:
     verdict = advise(run, sound_steps, damaged)
     if damaged:
         verb = "is" if len(damaged) == 1 else "are"
-        raise UserError(f"{len(damaged)} of {len(parts)} parts {verb} damaged; {verdict}")
+        raise UserError(
+            f"{len(damaged)} of {counted(len(parts), 'part')} {verb} damaged; {verdict}"
+        )
     print(verdict)
     return 0
 

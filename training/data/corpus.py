@@ -22,6 +22,7 @@ from training.formats.places import File
 from training.formats.reading import read_files
 
 Corpus = Callable[[], Iterable[Document]]  # each call starts from the beginning
+MOST_ROWS = 5000  # of a table of questions; of more, many ask alike in other words
 
 
 def read_documents(files: list[File], asked: Asked = Asked()) -> Iterator[Document]:
@@ -49,6 +50,14 @@ def read_sourced(files: list[File], asked: Asked = Asked()) -> Iterator[tuple[Do
 def cut_for(files: list[File], asked: Asked) -> Asked:
     """Cut into at least about fifty documents, so that a small text can be split for validation."""
     return replace(asked, size=max(512, min(4096, sum(file.size for file in files) // 50)))
+
+
+def is_table(n_exchanges: int, n_documents: int) -> bool:
+    """Return whether documents are a table of questions, and not a set of chats.
+
+    n_exchanges: how many of them are one question and its answer.
+    """
+    return n_documents <= MOST_ROWS and 2 * n_exchanges > n_documents
 
 
 def document_text(document: Document) -> str:

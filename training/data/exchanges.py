@@ -11,9 +11,9 @@ import numpy as np
 
 from gptcore.text.chat_template import loss_mask, messages_of, render, replies, reply_end
 from gptcore.text.tokenizer import Tokenizer
+from training.data.corpus import MOST_ROWS, is_table
 from training.data.rows import NONE, Rows
 
-MOST = 5000  # documents of a table
 FOLLOWING = 0.7  # share of the conversations that follow another
 
 
@@ -21,20 +21,21 @@ class Exchanges:
     """The conversations of one question and its answer, if a split is a table of these.
 
     `openings`: for each, by its place in the shard, the ids before the user's words. It is empty if
-    the split has several shards, or more documents than a table, or mostly others.
+    the split has several shards or is no table.
     """
 
     def __init__(self, rows: Rows):
         self.openings: dict[int, list[int]] = {}
         documents = rows.documents(0)
-        if len(rows.split) > 1 or len(documents) > MOST or reply_end(rows.tokenizer) is None:
+        may_be_table = len(rows.split) == 1 and len(documents) <= MOST_ROWS
+        if not may_be_table or reply_end(rows.tokenizer) is None:
             return
         marker = user_marker(rows.tokenizer)
         for _, start, length in documents.tolist():
             opening = opening_of(rows, (0, start, start + length), marker)
             if opening is not None:
                 self.openings[start] = opening
-        if 2 * len(self.openings) <= len(documents):
+        if not is_table(len(self.openings), len(documents)):
             self.openings = {}
 
     def follow(self, documents: np.ndarray, rng: np.random.Generator) -> np.ndarray:

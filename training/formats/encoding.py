@@ -21,6 +21,7 @@ GUESSES = (
 )  # fmt: skip
 REPLACED = "\ufffd"  # what stands for bytes that are not UTF-8
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")  # in no text
+SAVE_OFFICE = "save a table as .xlsx or CSV, words as text or PDF"
 BINARY = {  # how files begin that hold no text, and what helps, if something does
     b"\x89PNG": "a PNG picture",
     b"\xff\xd8\xff": "a JPEG picture",
@@ -65,7 +66,7 @@ BINARY = {  # how files begin that hold no text, and what helps, if something do
     b"GGUF": "a model",
     b"\x80\x02": "a Python pickle",
     b"\x80\x04": "a Python pickle",
-    b"\xd0\xcf\x11\xe0": "an old or locked Office document: save it as CSV, PDF or text",
+    b"\xd0\xcf\x11\xe0": f"an old or locked Office document: {SAVE_OFFICE}, without a password",
     b"Rar!": "a RAR archive: unpack it",
     b"7z\xbc\xaf": "a 7z archive: unpack it",
     b"BZh": "a bzip2 archive: unpack it",

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
 
+from training.formats.encoding import SAVE_OFFICE
 from training.formats.found import Unreadable
 from training.formats.places import File, with_texts
 
@@ -99,7 +100,7 @@ def check_office(names: list[str]) -> None:
     is_apple = any(name.endswith(".iwa") for name in names)  # Pages, Numbers, Keynote
     is_libre = {"mimetype", "content.xml"} <= {*names}
     if is_apple or is_libre or "[Content_Types].xml" in names:
-        raise Unreadable("it is an Office document: save it as text, CSV or PDF")
+        raise Unreadable(f"it is an Office document: {SAVE_OFFICE}")
 
 
 def is_book(head: bytes) -> bool:

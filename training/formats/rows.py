@@ -62,6 +62,10 @@ ROLES = {
     "": ("tool", "function", "function_call", "function_response", "observation", "ipython"),
 }
 ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
+NAME_COLUMNS = (
+    "name the two for question and answer with --columns QUESTION,ANSWER, or the one for texts "
+    "with --columns TEXT"
+)
 MESSAGES = re.compile(r"\[\s*\{")  # how they begin as JSON
 
 
@@ -104,8 +108,7 @@ def document_of(row: Any, asked: Asked) -> tuple[Document, list[str]]:
             return conversation(turns) if (turns := turns_in(text)) else (text, [])
     if not row:
         raise Unreadable("it is an empty object")
-    remedy = "name the one for texts, or the two for question and answer, with --columns"
-    raise Unreadable(f"it has no known key: its keys are {keys_in(row)}: {remedy}")
+    raise Unreadable(f"it has no known key: its keys are {keys_in(row)}: {NAME_COLUMNS}")
 
 
 def parsed(name: str, value: Any) -> Any:

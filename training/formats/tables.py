@@ -13,6 +13,7 @@ from itertools import chain, islice, pairwise
 from typing import Any, TextIO
 
 from gptcore.checks import shorten
+from gptcore.system.wording import counted
 from training.formats.chats.forms import DATE
 from training.formats.chats.tabular import WRITERS, Row, chat_columns, items_of_table
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
@@ -24,6 +25,7 @@ from training.formats.rows import (
     BESIDE,
     CONVERSATIONS,
     MEDIA,
+    NAME_COLUMNS,
     PAIRS,
     SYSTEM,
     TEXTS,
@@ -85,7 +87,7 @@ def named_rows(
                 check_names(head)
                 continue
         if len(row) != len(head):
-            reason = f"it has {len(row)} columns where the first row has {len(head)}"
+            reason = f"it has {counted(len(row), 'column')} where the first row has {len(head)}"
             yield where, Skip(where, reason)
         else:
             yield where, dict(zip(head, row))
@@ -253,13 +255,16 @@ def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -
     if not asked.columns and (chat := chat_columns(named)):
         yield from items_of_table(chain(first, rows), chat, asked)
         return
-    if used := [*asked.columns] or known(columns):
-        kind, notes = f"{kind}, columns {listed(used)}", []
-    else:
+    use, notes = "columns", []
+    if not (used := [*asked.columns] or known(columns)):
         used = guess(named)
         asked = replace(asked, columns=tuple(used))
-        use = "texts" if len(used) == 1 else "questions and answers"
-        kind, notes = f"{kind}, guessed: {use} in {listed(used)}", ["--columns names others"]
+        use, notes = "guessed: questions and answers in", ["name others with --columns"]
+    if len(asked.columns) == 1:
+        use = f"{'guessed: ' * bool(notes)}a text in each cell of column"
+    elif len(used) == 1:
+        use = "column"
+    kind = f"{kind}, {use} {listed(used)}"
     if unread := [name for name in columns if name not in used]:
         notes.append(f"not read: {listed(unread)}")
     yield Kind(f"{kind} ({'; '.join(notes)})" if notes else kind)
@@ -292,10 +297,7 @@ def guess(rows: list[Row]) -> list[str]:
     wordy = [name for name in wordy if name.strip().lower() not in WRITERS]
     if len(wordy) in (1, 2):
         return wordy
-    raise Unreadable(
-        f"its columns are {listed(rows[0])}, and none is known: say which two hold question "
-        f"and answer, or which one holds texts, with --columns"
-    )
+    raise Unreadable(f"its columns are {listed(rows[0])}, and none is known: {NAME_COLUMNS}")
 
 
 def pair_among(names: list[str]) -> list[str]:

@@ -176,7 +176,8 @@ def tell_of(
     tokenizer: Tokenizer | None = None,
     advises: bool = True,
 ) -> None:
-    """Print what is in the files. Raises UserError if nothing can be learned."""
+    """Print what is in the files. Raises UserError, which says why, if nothing can be learned."""
+    found.check()
     print(found.table())
     for line in left_out(texts):
         print(line)

@@ -1,4 +1,5 @@
-"""What every training prints before it starts: three lines, and doubts about its settings.
+"""What every training prints before it starts: size, time and, where the plan foretells it, the
+loss; and doubts about its settings.
 
 >>> tell(run, task, plan.step_s, plan.seconds, plan.expectation)     # doctest: +SKIP
 size      1,000,576 parameters in 4 layers, a context of 512 tokens
@@ -12,14 +13,15 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.system.wording import counted, duration
 from training.loop import Task
 from training.plan.given import doubts
-from training.plan.scaling import most_epochs
 from training.run.directory import Run
+
+SPARED = 0.9  # of the time that is left of --minutes; a plan for less has no use for the rest
 
 
 def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> None:
     """Print size, time and expected loss, and a note on each setting that cannot be right.
 
-    `step_s`: seconds per step. `seconds`: of the whole training.
+    `step_s`: seconds per step. `seconds`: of the whole training. `expected`: "" if nothing is.
     """
     training, epochs = run.train, run.train.steps / task.steps_per_epoch
     with torch.device("meta"):
@@ -28,16 +30,17 @@ def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> 
     print(
         f"size      {n_parameters:,} parameters in {counted(run.model.n_layer, 'layer')}, "
         f"a context of {run.model.block_size:,} tokens{trained}\n"
-        f"time      about {duration(seconds)} for {training.steps:,} steps, which read the text "
-        f"{epochs:.1f} times ({task.tokens_per_step / step_s:,.0f} tokens/s)\n"
-        f"expected  {expected}"
+        f"time      about {duration(seconds)} for {counted(training.steps, 'step')}, which read "
+        f"the text {epochs:.1f} times ({task.tokens_per_step / step_s:,.0f} tokens/s)"
     )
+    if expected:
+        print(f"expected  {expected}")
     n_tokens = task.steps_per_epoch * task.tokens_per_step
-    minutes = run.options.get("minutes")
-    if minutes and epochs > 0.95 * most_epochs(n_tokens):
+    if run.clock and seconds < SPARED * run.clock.budget_s:
         print(
-            f"note: --minutes {float(minutes):g} is more than this text needs: the training ends "
-            f"after {epochs:,.0f} passes over it, as more teach nothing new"
+            f"note: --minutes {float(run.options['minutes']):g} is more than this text needs: the "
+            f"training ends after {counted(round(epochs), 'pass')} over it, as more would do no "
+            f"good"
         )
     n_rows = round(task.steps_per_epoch * training.batch_size)
     for doubt in doubts(training, n_rows, round(n_tokens / n_rows)):

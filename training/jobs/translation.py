@@ -24,7 +24,7 @@ from training.jobs.options import translator_preset
 from training.jobs.telling import tell
 from training.loop import train
 from training.machine.processes import World, join
-from training.plan.given import fitted
+from training.plan.given import NEW, fitted
 from training.plan.pilot import measured_times
 from training.plan.scaling import MANY_EPOCHS
 from training.run.config import TrainConfig
@@ -84,7 +84,8 @@ def start(
         n_pairs=len(pairs),
         reverse=options.reverse,
     )
-    training = fitted(training, len(pairs), model.block_size, names_of(options.set), MANY_EPOCHS)
+    reading = NEW._replace(epochs=MANY_EPOCHS)
+    training = fitted(training, len(pairs), model.block_size, names_of(options.set), reading)
     run = Run(model, training, data, options=fixed_options(options), path=options.out)
     task = TranslationTask(run, source_tokenizer, tokenizer, learned, measured, world)
     examples = tuple(source for source, _ in held_out[:: len(held_out) // 4 or 1][:4])
@@ -100,7 +101,7 @@ def start(
             f"{len(pairs):,} pairs to train on, {len(held_out):,} to measure on; vocabularies of "
             f"{source_tokenizer.vocab_size:,} and {tokenizer.vocab_size:,} tokens"
         )
-        tell(run, task, step_s, seconds, "unknown, as no rule predicts it yet")
+        tell(run, task, step_s, seconds, expected="")
         if options.verbose:
             print(describe(model, training))
     return train(run, task)

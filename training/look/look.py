@@ -34,7 +34,7 @@ from training.report.findings import (
 )
 from training.run.facts import FEW_HELD_OUT
 
-SHOWN_FILES, SHOWN_REASONS, SHOWN_UNUSED = 20, 8, 5  # the others are counted
+SHOWN_FILES, SHOWN_REASONS = 20, 8  # the others are counted
 N_SAMPLES = 3
 LITTLE = (
     "note: {:,} bytes are little text: a model will know what they say and few other words; half a "
@@ -97,7 +97,9 @@ class FileLook:
             held[0] = f"cut into {held[0]}"
         elif self.n_rows < self.n_texts:
             held[0] = f"{counted(self.n_rows, 'text')} cut into {self.n_texts:,}"
-        size = [f"{self.n_bytes:,} bytes"] if held else []
+        size = [counted(self.n_bytes, "byte")] if held else []
+        if not self.is_used and [*self.first.values()] == [""]:  # of the whole file
+            return [f"{self.name}: {NOT_USED.name}: {next(iter(self.first))}"]
         kind = self.kind if self.is_used else NOT_USED
         lines = [f"{self.name}: {', '.join([kind.name, *held, *size])}"]
         for reason, n in self.skipped.most_common(SHOWN_REASONS):
@@ -156,6 +158,23 @@ class Look:
         unused = (file for file in self.files if not file.is_used)
         return {file.name: next(iter(file.first), "it holds no document") for file in unused}
 
+    @property
+    def whys(self) -> list[str]:
+        """Why files are not used: a line for each reason, with the first file that has it.
+
+        Of equally many, chats come first, as they wait for --me.
+        """
+        n, first = Counter[str](), dict[str, str]()
+        for file in sorted(self.files, key=lambda file: not file.people):
+            for reason, where in islice(file.first.items(), not file.is_used):
+                n[reason] += 1
+                first.setdefault(reason, f"{file.name}{', ' * bool(where)}{where}")
+        lines = []
+        for reason, n_files in n.most_common(SHOWN_REASONS):
+            others = f" and {counted(n_files - 1, 'more file')}" * (n_files > 1)
+            lines.append(f"{first[reason]}{others}: {reason}")
+        return lines + ["and more, for other reasons"] * (len(n) > SHOWN_REASONS)
+
     def table(self) -> str:
         """Return the lines of the files, and, if there are many, of the first that are used.
 
@@ -163,14 +182,7 @@ class Look:
         """
         if len(self.files) <= SHOWN_FILES:
             return "\n".join(line for file in self.files for line in file.lines())
-        reasons: dict[str, list[str]] = {}
-        for name, reason in self.unused.items():
-            reasons.setdefault(reason, []).append(name)
-        lines = [
-            f"{counted(len(names), 'file')} not used, such as {names[0]}: {reason}"
-            for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1]))
-        ]
-        lines[SHOWN_REASONS:] = ["and more, for other reasons"] * (len(lines) > SHOWN_REASONS)
+        lines = [f"not used: {why}" for why in self.whys]
         used = [file for file in self.files if file.is_used]
         lines += [line for file in used[:SHOWN_FILES] for line in file.lines()]
         if others := used[SHOWN_FILES:]:
@@ -188,20 +200,21 @@ class Look:
         found = self.survey
         little = self.little(advises and tokenizer is None)
         tokenizer = tokenizer or Tokenizer.train(found.beginning, vocabulary(found.n_bytes))
-        n_skipped = sum(sum(file.skipped.values()) for file in self.files)
-        unused = [*self.unused]
-        names = ", ".join(unused[:SHOWN_UNUSED]) + ", ..." * (len(unused) > SHOWN_UNUSED)
-        are = "is" if len(unused) == 1 else "are"
-        of_files = f"{len(unused):,} of {counted(len(self.files), 'file')} {are} not used"
+        n_skipped = sum(sum(file.skipped.values()) for file in self.files if file.is_used)
+        skipped = f"; {n_skipped:,} skipped" if n_skipped else ""
+        n_unused = len(self.unused)
+        are = "is" if n_unused == 1 else "are"
+        of_files = f"{n_unused:,} of {counted(len(self.files), 'file')} {are} not used"
         n_tokens = found.n_bytes / bytes_per_token(found, tokenizer)
         held_out = found.only_held_out if found.n_documents - found.n_equal > 1 else None
         if held_out and len(document_text(held_out).encode()) < FEW_HELD_OUT:
             held_out = None  # it has fewer tokens than bytes, and is learned, too
         lines = [
             f"in all {counted(found.n_documents, 'document')} of "
-            f"{found.n_characters:,} characters, about {rounded(n_tokens):,} tokens of a "
-            f"vocabulary of {tokenizer.vocab_size:,}; {n_skipped:,} skipped",
-            *([f"note: {of_files}, for the reasons above: {names}"] if unused else []),
+            f"{counted(found.n_characters, 'character')}, about "
+            f"{counted(rounded(n_tokens), 'token')} (pieces of words) of a vocabulary of "
+            f"{tokenizer.vocab_size:,}{skipped}",
+            *([f"note: {of_files}, for the reasons above"] if n_unused else []),
             *(f"note: {notice}" for notice in self.notices),
             *([little] if self.is_little else []),
             *([HELD_OUT.format(beginning(held_out))] if held_out else []),
@@ -220,14 +233,8 @@ class Look:
     def check(self) -> None:
         """Raise UserError if there is no document."""
         if not self.survey.n_documents:
-            chats_first = sorted(self.files, key=lambda file: not file.people)  # --me is wanted
-            whys = [
-                f"{file.name}{', ' * bool(where)}{where}: {reason}"
-                for file in chats_first
-                for reason, where in islice(file.first.items(), 1)
-            ]
-            said = "; ".join(some(whys, SHOWN_UNUSED))
-            raise UserError(f"no document was found: {said or 'the files hold none'}")
+            said = "; ".join(self.whys) or "the files hold none"
+            raise UserError(f"no document was found: {said}")
 
 
 def look(files: list[File], asked: Asked = Asked()) -> Look:
@@ -268,16 +275,12 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
 
 def unreadable(bad: list[UserError]) -> UserError:
     """Return one error for all files that cannot be read."""
-    said = some([str(error) for error in bad], SHOWN_BAD)
+    said = [str(error) for error in bad[:SHOWN_BAD]]
+    n_others = len(bad) - SHOWN_BAD
+    said += [f"{counted(n_others, 'more file')} cannot be read"] * (n_others > 0)
     if any(isinstance(error, NoText) for error in bad):
         said.append(READ)
     return UserError("; ".join(said))
-
-
-def some(said: list[str], n_shown: int) -> list[str]:
-    """Return the first of what is said of files, and how many there are besides."""
-    n_others = len(said) - n_shown
-    return said[:n_shown] + [f"{counted(n_others, 'more file')} cannot be read"] * (n_others > 0)
 
 
 def rounded(n: float) -> int:

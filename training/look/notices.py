@@ -90,7 +90,7 @@ class Notices:
             if (n := self.counts[what]) > few:
                 looks = "looks" if n == 1 else "look"
                 notices.append(
-                    f"{n:,} of {self.n_lines:,} lines {looks} like {what}, such as "
+                    f"{n:,} of {counted(self.n_lines, 'line')} {looks} like {what}, such as "
                     f"{self.examples[what]!r}: {advice}"
                 )
         private = [

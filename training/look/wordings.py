@@ -14,11 +14,11 @@ A small model learns a question in the words in which it stands (docs/training.m
 
 from collections import defaultdict
 
+from training.data.corpus import MOST_ROWS, is_table
 from training.data.leaks import normalised
 from training.formats.found import Document
 
 FEWEST = 10  # answers; fewer are a first try
-MOST = 5000  # exchanges; of more, many ask alike in other words
 NEARLY_ALL = 0.9  # of the answers
 
 
@@ -31,23 +31,24 @@ class Wordings:
 
     def add(self, document: Document) -> None:
         if isinstance(document, str):
-            return
+            return  # of a book beside the table
         self.n_chats += 1
+        if self.n_chats > MOST_ROWS:
+            return
         turns = [message for message in document if message["role"] != "system"]
         if [turn["role"] for turn in turns] == ["user", "assistant"]:
             self.n_exchanges += 1
-            if self.n_exchanges <= MOST:
-                question, answer = (normalised(turn["content"]) for turn in turns)
-                self.asked[answer].add(question)
+            question, answer = (normalised(turn["content"]) for turn in turns)
+            self.asked[answer].add(question)
 
     def line(self) -> str:
         """Return what a person must know of a small table with one wording of everything, or ""."""
         n = sum(len(questions) == 1 for questions in self.asked.values())
-        is_table = self.n_chats < 2 * self.n_exchanges <= 2 * MOST
-        if not is_table or n < max(FEWEST, NEARLY_ALL * len(self.asked)):
+        are_few = n < max(FEWEST, NEARLY_ALL * len(self.asked))
+        if are_few or not is_table(self.n_exchanges, self.n_chats):
             return ""
         return (
             f"{n:,} of {len(self.asked):,} answers stand with one wording of their question: a "
-            f"small model will know these words and no others; add rows with the same answer in "
-            f"other words"
+            f"small model will know each question in these words alone; add rows that ask in other "
+            f"words for the same answer"
         )

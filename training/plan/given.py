@@ -12,13 +12,13 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.system.wording import two_digits
+from gptcore.system.wording import counted, two_digits
 from training.data.rows import Rows
 from training.data.shards.folder import Shards
 from training.data.survey import Survey
@@ -27,23 +27,32 @@ from training.machine.memory import kept_bytes, room
 from training.machine.processes import World
 from training.machine.progress import waiting
 from training.plan.pilot import MEASURING, Speed, evaluated_tokens, exact_facts, measured_hardness
-from training.plan.plan import BEYOND, EVALUATIONS, MIN_STEPS, Plan, divided
+from training.plan.plan import EVALUATIONS, MIN_STEPS, Plan, divided
 from training.plan.scaling import MANY_EPOCHS, most_epochs
 from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.state import held_bytes
 
-# Most passes over a text, and the (steps, rows) up to which a small one is read more often. A
-# table of 60 long answers fills six rows, and is known by heart after 600 (docs/log.md).
-EPOCHS, SMALL_TEXT = 16, (400, 700)
-# Of trained weights: a short table takes so many steps to be learned by heart. A plain text shall
-# not be: they would lose the language that they know.
-FINE_TUNING_EPOCHS, FINE_TUNING, ADAPTERS, PLAIN = 4, (80, 0), (300, 0), (MIN_STEPS, 0)
 CPU_KEPT = 2e9  # bytes of a micro-batch: a CPU is no faster with more rows at a time
 PILOTED_S = 60.0  # for a shorter training only the time is predicted
 SHORT_ROW = 512  # tokens; shorter rows gain nothing
 MIN_STEPS_PER_EPOCH = 4  # a small text gets a smaller batch
 MAX_RATE = 0.1  # the largest learning rate of any preset or plan is 0.02
+
+
+class Reading(NamedTuple):
+    """How often a text is read at most: epochs, or more of a small one, up to steps and rows."""
+
+    epochs: float
+    steps: int
+    rows: int = 0  # that all steps together read
+
+
+# A table of 60 long answers fills six rows, and is known by heart after 600 (docs/log.md).
+NEW = Reading(epochs=16, steps=400, rows=700)
+# Of trained weights: a short table takes so many steps to be learned by heart. A plain text shall
+# not be: they would lose the language that they know.
+TUNED, ADAPTED, PLAIN = (Reading(epochs=4, steps=n) for n in (80, 300, MIN_STEPS))
 
 
 @dataclass(frozen=True)
@@ -77,11 +86,10 @@ class Given:
             training = dataclasses.replace(training, row_tokens=row)
         shape = dataclasses.replace(model, block_size=training.row_length(model.block_size))
         n_rows = len(Rows(shards, "train", shape.block_size))
-        epochs = FINE_TUNING_EPOCHS if self.initial else EPOCHS
-        answers = ADAPTERS if training.lora else FINE_TUNING
+        answers = ADAPTED if training.lora else TUNED
         further = answers if shards.is_chat else PLAIN
-        least = further if self.initial else SMALL_TEXT
-        training = fitted(training, n_rows, shape.block_size, self.chosen, epochs, least)
+        reading = further if self.initial else NEW
+        training = fitted(training, n_rows, shape.block_size, self.chosen, reading)
         if self.initial and "micro_batch_size" not in self.chosen:
             training = in_memory(training, shape, self.world)
         speed = Speed()
@@ -94,20 +102,16 @@ class Given:
         plan = Plan(model.n_layer, model, training, facts, step_s, evaluation_s)
         if self.minutes is not None:
             plan = in_time(plan, 60 * self.minutes, n_rows, self.chosen)
-        if unmeasured := self.why_unmeasured(plan):
-            return dataclasses.replace(plan, unmeasured=unmeasured)
+        if not self.can_foretell(plan):
+            return dataclasses.replace(plan, is_foretold=False)
         facts = measured_hardness(facts, shards, speed, training.dtype, plan.seconds)
         return dataclasses.replace(plan, facts=facts)
 
-    def why_unmeasured(self, plan: Plan) -> str:
-        """Return why no pilot run predicts the loss, or ""."""
-        if self.initial:
-            return "unknown: it can be told beforehand for new models only"
-        if self.world.size > 1:
-            return "unknown, as several processes train"
-        if plan.is_beyond_rule:
-            return BEYOND
-        return "unknown, as the training is short" if plan.seconds < PILOTED_S else ""
+    def can_foretell(self, plan: Plan) -> bool:
+        """Return whether a pilot run, of one process, can predict the loss: the rule is for new
+        models and long texts, and a short training is over as soon."""
+        is_by_rule = not self.initial and not plan.is_beyond_rule
+        return is_by_rule and self.world.size == 1 and plan.seconds >= PILOTED_S
 
 
 def in_time(plan: Plan, seconds: float, n_rows: int, chosen: Collection[str]) -> Plan:
@@ -137,7 +141,8 @@ def in_time(plan: Plan, seconds: float, n_rows: int, chosen: Collection[str]) ->
     if "eval_every" not in chosen:
         fewer = dataclasses.replace(fewer, eval_every=steps)  # `fitted` divides it
     row = fewer.row_length(plan.model.block_size)
-    training = fitted(fewer, n_rows, row, chosen, MANY_EPOCHS, evaluations=evaluations)
+    reading = NEW._replace(epochs=MANY_EPOCHS)
+    training = fitted(fewer, n_rows, row, chosen, reading, evaluations)
     clock = Clock(seconds, plan.evaluation_s / plan.step_s, enough)
     return dataclasses.replace(plan, training=training, clock=clock)
 
@@ -182,22 +187,20 @@ def fitted(
     n_rows: int,
     row_tokens: int,
     chosen: Collection[str],
-    epochs: float = EPOCHS,
-    least: tuple[int, int] = SMALL_TEXT,
+    reading: Reading = NEW,
     evaluations: int = EVALUATIONS,
 ) -> TrainConfig:
-    """Return settings for a text of n_rows rows, which is read at most `epochs` times.
+    """Return settings for a text of n_rows rows, which is read as `reading` says.
 
-    It is read more often, up to `most_epochs`, if that makes fewer than `least` steps and rows.
-    `chosen`: names of settings that the user gave; these stay.
+    It is never read more often than `most_epochs`. `chosen`: names of settings that the user gave;
+    these stay.
     """
     batch = training.batch_size
     while "batch_size" not in chosen and batch > max(1, n_rows // MIN_STEPS_PER_EPOCH):
         batch //= 2
-    small_text_steps, small_text_rows = least
     most = max(1, int(most_epochs(n_rows * row_tokens) * n_rows / batch))
-    small = min(most, max(small_text_steps, math.ceil(small_text_rows / batch)))
-    enough = max(small, math.ceil(epochs * n_rows / batch))
+    small = min(most, max(reading.steps, math.ceil(reading.rows / batch)))
+    enough = max(small, math.ceil(reading.epochs * n_rows / batch))
     steps = training.steps if "steps" in chosen else min(training.steps, enough)
     every = math.ceil(steps / evaluations)
     wanted: dict[str, Any] = {
@@ -226,8 +229,8 @@ def doubts(training: TrainConfig, n_rows: int, row_tokens: int) -> Iterator[str]
         )
     if batch > n_rows:
         yield (
-            f"batch_size={batch}, but the text fills {n_rows} rows: each step repeats them; "
-            f"--set batch_size={max(1, n_rows // MIN_STEPS_PER_EPOCH)}"
+            f"batch_size={batch}, but the text fills {counted(n_rows, 'row')}: each step repeats "
+            f"them; --set batch_size={max(1, n_rows // MIN_STEPS_PER_EPOCH)}"
         )
     if 0 < steps <= training.warmup_steps:
         yield (

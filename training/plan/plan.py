@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 
 from gptcore.config import ModelConfig
+from gptcore.system.wording import counted
 from training.machine.flops import parameters
 from training.plan.scaling import (
     LEAST_BYTES,
@@ -20,7 +21,6 @@ from training.run.config import TrainConfig
 
 MIN_STEPS = 20  # fewest of a plan for a time, and of an advice
 EVALUATIONS, EVALUATED = 4, 0.08  # most evaluations of a plan, and their share of its time
-BEYOND = "unknown for so short a text"
 
 
 def divided(seconds: float, evaluation_s: float) -> tuple[int, float]:
@@ -40,7 +40,7 @@ class Plan:
     step_s: float  # expected seconds per step
     evaluation_s: float  # expected seconds per evaluation, with samples and checkpoint
     clock: Clock | None = None  # of a plan for a time, which is fitted to it once more
-    unmeasured: str = ""  # why no pilot run has measured how hard the text is
+    is_foretold: bool = True  # whether a pilot run has measured how hard the text is
 
     @property
     def tokens(self) -> int:
@@ -66,7 +66,7 @@ class Plan:
     def expected_bits_per_byte(self) -> float | None:
         """The figure for people: the rule's, or more after a pilot of a few seconds, from which the
         rule promises too much (scaling.Pilot). None if the text's hardness was not measured."""
-        if self.unmeasured:
+        if not self.is_foretold:
             return None
         pilot, rule = self.facts.pilot, self.rule_bits_per_byte
         return max(rule, pilot.foretell(self.facts, self.tokens)) if pilot else rule
@@ -79,10 +79,10 @@ class Plan:
 
     @property
     def expectation(self) -> str:
-        """The expected bits per byte, or why they are unknown, for people."""
+        """The expected bits per byte for people, or ""."""
         bits = self.expected_bits_per_byte
         if bits is None:
-            return self.unmeasured
+            return ""
         return f"{bits:.2f} bits per byte of unseen text, a fifth more or less; lower is better"
 
     def table(self) -> str:
@@ -94,7 +94,8 @@ class Plan:
         rows = [
             (
                 "size",
-                f"depth {self.depth}: {n:,} parameters, {model.n_layer} layers of {model.n_embd}",
+                f"depth {self.depth}: {n:,} parameters, {counted(model.n_layer, 'layer')} of "
+                f"{model.n_embd}",
                 "d layers of width 64 d; with --minutes, the d with the best expectation",
             ),
             (
@@ -123,7 +124,7 @@ class Plan:
                 f"{self.seconds / 60:.1f} minutes at {speed:,.0f} tokens/s",
                 "measured" + (again if self.clock else ""),
             ),
-            ("expected", self.expectation, "docs/scaling.md"),
+            *[("expected", self.expectation, "docs/scaling.md")] * self.is_foretold,
         ]
         width = max(len(value) for _, value, _ in rows)
         return "\n".join(f"{name:9} {value:{width}}  {rule}" for name, value, rule in rows)

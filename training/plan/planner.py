@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
+from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from training.data.shards.folder import Shards
 from training.data.survey import Survey, bytes_per_token
@@ -29,7 +30,7 @@ from training.plan.pilot import (
     exact_facts,
     measured_hardness,
 )
-from training.plan.plan import BEYOND, EVALUATIONS, MIN_STEPS, Plan, divided
+from training.plan.plan import EVALUATIONS, MIN_STEPS, Plan, divided
 from training.plan.scaling import (
     DEPTHS,
     DEPTHS_OF_CHATS,
@@ -159,8 +160,8 @@ class Planner:
         settings = [*self.settings, f"vocab_size={shards.tokenizer.vocab_size}"]
         seconds = self.minutes * 60 if self.minutes else None
         guess = make_plan(facts, self.depths, self.speed, seconds, settings)
-        unmeasured = BEYOND if guess.is_beyond_rule else ""
-        if not unmeasured:
+        is_foretold = not guess.is_beyond_rule
+        if is_foretold:
             dtype = guess.training.dtype
             facts = measured_hardness(facts, shards, self.speed, dtype, guess.seconds)
         plan = make_plan(facts, self.depths, self.speed, self.budget_s, settings)
@@ -169,6 +170,6 @@ class Planner:
             least = math.ceil(self.minutes + more_s / 60)
             raise UserError(
                 f"--minutes {self.minutes:g} is too few for this text: reading and tokenising it "
-                f"left time for {plan.training.steps} steps; give at least {least}"
+                f"left time for {counted(plan.training.steps, 'step')}; give at least {least}"
             )
-        return dataclasses.replace(plan, clock=self.clock(plan), unmeasured=unmeasured)
+        return dataclasses.replace(plan, clock=self.clock(plan), is_foretold=is_foretold)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gptcore.config import Seq2SeqConfig
-from gptcore.system.wording import duration, two_digits
+from gptcore.system.wording import counted, duration, two_digits
 from training.report.history import History
 from training.run.directory import Run
 
@@ -185,9 +185,10 @@ def is_little(run: Run) -> bool:
 def uncertain(history: History) -> Finding:
     """The held-out text is so short that its loss says little."""
     is_asked = history.run.data.chat and not history.run.options.get("me")  # a table of questions
+    n = history.run.data.held_out_tokens or 0
     more = "more wordings of each question where it fails" if is_asked else "more text"
     return Finding(
-        f"Only {history.run.data.held_out_tokens:,} tokens could be set aside as unseen text: too "
+        f"Only {counted(n, 'token')} could be set aside as unseen text: too "
         f"few to measure how well the model knows new text. So no such figure is shown, and the "
         f"weights of the last step are taken. Ask the model what it should know.",
         f"{more}{or_init(history)}",

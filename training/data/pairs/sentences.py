@@ -113,9 +113,9 @@ def encode_pairs(
     fits = [max(len(source), len(target) - 1) <= block_size for source, target in encoded]
     if not any(fits):
         raise UserError(
-            f"every pair {use} is longer than block_size={block_size} tokens: enlarge it, or give "
+            f"every pair {use} is longer than block_size={block_size}: enlarge it, or give "
             f"shorter ones"
         )
     if n_left_out := fits.count(False):
-        print(f"left out {n_left_out:,} pairs {use} of more than {block_size} tokens")
+        print(f"left out {counted(n_left_out, 'pair')} {use} of more than {block_size} tokens")
     return list(compress(pairs, fits)), list(compress(encoded, fits))

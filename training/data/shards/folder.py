@@ -24,6 +24,7 @@ import numpy as np
 
 from gptcore.checks import UserError
 from gptcore.system.files import file_sha256, files_in, locked, new_folder, read_sealed, sealed
+from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.typed_json import check_format
 from training.data.corpus import Corpus, document_number, document_text, with_usual_system
@@ -116,9 +117,10 @@ def check_length(found: Survey) -> None:
     n_different = found.n_documents - found.n_equal
     if n_different < 2:
         raise UserError(
-            f"the text is too short: {found.n_bytes} bytes, which make {n_different} document; at "
-            f"least 2 that differ are needed, as one is set aside to measure on; a plain text is "
-            f"cut into documents of 512 characters or more"
+            f"the text is too short: {counted(found.n_bytes, 'byte')} in "
+            f"{counted(n_different, 'document')}; at least 2 that differ are needed, as "
+            f"one is set aside to measure on; a plain text is cut into documents of 512 characters "
+            f"or more"
         )
 
 
@@ -140,8 +142,8 @@ def write_new(
         print(f"training a tokenizer of {vocab_size:,} tokens on {found.n_bytes:,} bytes")
         tokenizer = Tokenizer.train(sample_texts(corpus, found), vocab_size)
         if tokenizer.vocab_size < vocab_size:
-            print(f"the text is short: it gives {tokenizer.vocab_size:,} tokens")
-    print(f"tokenising {found.n_documents:,} documents into {path}")
+            print(f"the text is short: its tokenizer has {tokenizer.vocab_size:,} tokens")
+    print(f"tokenising {counted(found.n_documents, 'document')} into {path}")
     with new_folder(path) as temporary:
         tokenizer = with_usual_system(tokenizer, found.usual_system)
         tokenizer.save(temporary / "tokenizer")
@@ -192,7 +194,8 @@ def open_shards(location: str, cache: Path) -> Shards:
         ) from None
     later = {f"{shard}.bin" for shard in manifest["splits"]["train"]["shards"]}
     n_bytes = sum(manifest["bytes"][name] for name in later)
-    print(f"{len(later)} shards of {n_bytes:,} bytes at {location}; a few at a time are in {cache}")
+    shards = counted(len(later), "shard")
+    print(f"{shards} of {n_bytes:,} bytes at {location}; a few at a time are in {cache}")
     for name in progress(sorted(manifest["sha256"].keys() - later), "fetching", unit=" files"):
         remote.locate(name)
     return Shards(cache, Tokenizer.load(cache / "tokenizer"), manifest, remote)

@@ -73,10 +73,10 @@ def people_of(names: Counter[str], me: tuple[str, ...], what: str, otherwise: st
     yield People(tuple(name for name, _ in names.most_common()))
     people = ", ".join(f"{name} ({counted(n, 'message')})" for name, n in names.most_common(8))
     if not me:
-        choices = " or ".join(f'--me "{name}"' for name, _ in names.most_common(2))
+        [(first, _)] = names.most_common(1)
         raise Unreadable(
-            f"it is a {what} of {people}: say whose words are learned: {choices}"
-            f"{'; ' * bool(otherwise)}{otherwise}"
+            f"it is a {what} of {people}: name the one whose words are learned, such as "
+            f'--me "{first}"{"; " * bool(otherwise)}{otherwise}'
         )
     if not {*me} & {*names}:
         asked = " or ".join(f'--me "{name}"' for name in me)
