@@ -433,10 +433,14 @@ def test_a_training_may_begin_with_a_model_that_is_there(bench: Workbench) -> No
     shutil.copytree(TINY / "model", bench.models / ".nano.tmp")  # as an export that is going on
     (bench.models / "empty").mkdir()
     starts = {"default": "gptcore chat", "nano": "gptcore nano"}  # as the chat calls them
-    assert bench.state()["starts"] == starts
+
+    def named() -> dict[str, str]:
+        return {folder: start["name"] for folder, start in bench.state()["starts"].items()}
+
+    assert named() == starts
     shutil.copytree(ROOT / "models" / "nano", bench.models / "other")
     equal = {"nano": "gptcore nano (nano)", "other": "gptcore nano (other)"}
-    assert bench.state()["starts"] == starts | equal
+    assert named() == starts | equal
     shutil.rmtree(bench.models / "other")
     give(bench, "chats.csv", CHATS * 20)
     for start in ("empty", "zh-en", "../models/nano"):
@@ -446,6 +450,32 @@ def test_a_training_may_begin_with_a_model_that_is_there(bench: Workbench) -> No
     state = when_idle(bench)
     assert state["error"] == "" and state["start"] == "nano"
     assert f"{read_facts(bench.models / 'nano').parameters:,} parameters" in state["plan"]
+
+
+def test_adapters_are_trained_of_a_model_that_can_have_them(bench: Workbench) -> None:
+    for name in ("nano", "other"):
+        shutil.copytree(ROOT / "models" / "nano", bench.models / name)
+    facts = json.loads((bench.models / "other" / "gptcore.json").read_text())
+    facts["config"]["norm"] = "layernorm"
+    write_json(bench.models / "other" / "gptcore.json", facts)
+    starts = bench.state()["starts"]
+    assert starts["nano"]["adapts"] and not starts["other"]["adapts"]
+    give(bench, "chats.csv", CHATS * 20)
+    for start, adapters, rank in (
+        ("nano", True, ["--lora", "16"]),
+        ("nano", False, []),
+        ("other", True, []),  # where none are offered
+        ("", True, []),
+    ):
+        asked = checked({"start": start, "adapters": adapters})
+        command = bench.arguments("train", bench.settings() | asked, {})
+        assert [word for word in command if word in ("--lora", "16")] == rank
+    with pytest.raises(UserError, match="adapters must be true or false"):
+        checked({"adapters": "yes"})
+    bench.begin("plan", {"start": "nano", "adapters": True, "minutes": 60})
+    state = when_idle(bench)
+    assert state["error"] == "" and "adapters of rank 16 are trained" in state["plan"]
+    assert state["adapters"] is True, "it stays chosen"
 
 
 def test_a_page_whose_terminal_is_closed_ends_its_command(tmp_path: Path) -> None:

@@ -11,15 +11,26 @@ from gptcore.checks import UserError
 
 MOST_MINUTES = 24 * 60
 MOST_LETTERS = 40  # of a name
-TEXTS = ("name", "start", "me", "columns")  # settings
+# `start`: the folder of a model; "": a new one; None: the one that suits the texts.
+DEFAULTS: dict[str, Any] = {
+    "name": "mine",
+    "minutes": 10,
+    "start": None,
+    "adapters": False,  # whether these alone are trained (LoRA)
+    "me": "",
+    "columns": "",
+}
+TEXTS = ("name", "start", "me", "columns")
 
 
 def checked(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the settings among what a person has chosen. Raises UserError."""
-    chosen = {key: value for key, value in asked.items() if key in (*TEXTS, "minutes")}
+    chosen = {key: value for key, value in asked.items() if key in DEFAULTS}
     for key in set(TEXTS) & set(chosen):
         if not isinstance(chosen[key], str) or len(chosen[key]) > 200 or "\0" in chosen[key]:
             raise UserError(f"{key} must be a short text")
+    if type(chosen.get("adapters", False)) is not bool:
+        raise UserError("adapters must be true or false")
     if "name" in chosen:
         chosen["name"] = folder_name(chosen["name"])
     minutes = chosen.get("minutes", 1)

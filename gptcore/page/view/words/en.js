@@ -276,6 +276,8 @@ export default {
   "train.minutes": "Minutes",
   "train.from": "Begin with",
   "train.from.new": "a new model",
+  "train.lora": "Small adapters only (LoRA)",
+  "train.lora.why": "less memory, for larger models: the weights it has stay as they are",
   "train.name": "Name of the model",
   "train.plan": "Plan",
   "train.start": "Train",
