@@ -32,7 +32,7 @@ from gptcore.page.train.child import Child, output_of
 from gptcore.page.train.progress import progress_of
 from gptcore.page.train.settings import checked
 from gptcore.page.train.workbench import Workbench
-from gptcore.system.files import LOCK, locked, write_json
+from gptcore.system.files import LOCK, locked, new_file, write_json
 from training.report.report import write_report
 from training.run.directory import Run
 
@@ -626,6 +626,14 @@ def test_the_datasets_are_those_of_training(bench: Workbench) -> None:
 
     assert [found["name"] for found in bench.state()["datasets"]] == [*DATASETS]
     assert list(bench.folder.glob("*")) == []
+
+
+def test_a_text_that_a_command_writes_is_listed_when_it_is_whole(bench: Workbench) -> None:
+    path, _ = bench.room_for("jokes.jsonl")
+    with new_file(path) as temporary:
+        temporary.write_text("half")
+        assert bench.state()["texts"] == []
+    assert [text["name"] for text in bench.state()["texts"]] == ["jokes.jsonl"]
 
 
 def begun_child(script: str, output: Path) -> Child:

@@ -210,6 +210,29 @@ def test_the_keys_that_go_through_the_datasets_download_none(page: Page) -> None
     assert asked == [chosen]
 
 
+def test_why_a_download_failed_is_said_until_something_else_is_done(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "chat.jsonl.gz").write_text("damaged")
+    monkeypatch.setenv("GPTCORE_DATA", str(tmp_path))
+    enter(page, "Train")
+    give(page, ("shop.csv", shop()))
+    expect(page.get_by_label("What is in the texts")).to_contain_text("96 conversations")
+    page.locator("#dataset").select_option("jokes")
+    press(page, "Download")
+    notice = page.locator(".train .notice")
+    expect(notice).to_contain_text("chat.jsonl.gz", timeout=LONG_MS)
+    for _ in range(2):  # the server is asked meanwhile
+        with page.expect_response("**/train/state"):
+            pass
+    expect(notice).to_contain_text("chat.jsonl.gz")
+    page.reload()
+    expect(notice).to_contain_text("chat.jsonl.gz")
+    expect(page.locator(".texts li")).to_have_count(1)
+    press(page, "Remove shop.csv")
+    expect(notice).to_be_hidden()
+
+
 def test_nothing_is_offered_before_the_server_is_heard(page: Page) -> None:
     page.route("**/train/state", lambda route: None)
     enter(page, "Train")

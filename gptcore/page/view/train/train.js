@@ -240,7 +240,7 @@ export class Train {
     if (wasDoing === "export" && !doing) this.open(state);
     if (wasDoing === "fetch" && !doing) {
       this.dataset.value = "";
-      this.lookAgain();
+      if (!state.error) this.lookAgain(); // else a look would take the error's place
     }
   }
 
