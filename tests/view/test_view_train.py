@@ -368,13 +368,19 @@ def test_a_whatsapp_chat_asks_whose_words_are_learned(page: Page) -> None:
     lines = [line.format(i=i, name=("Ann", "Ben")[i % 2]) for i in range(10)]
     give(page, ("_chat.txt", "".join(lines).encode()))
     expect(page.get_by_text("Whose words should the model learn?")).to_be_visible()
-    expect(page.locator(".texts li")).to_contain_text("learned: “Ann” or “Ben”")  # not --me
+    # In the page's own words: those of the command name an option and a remedy for a terminal.
+    expect(page.locator(".texts li small").last).to_have_text(
+        "waits for the answer to the question below"
+    )
+    otherwise = page.get_by_text("If a file is no chat: rename a text so that it ends in .log")
+    expect(otherwise).to_be_visible()
     expect(page.locator(".train :is(.notice, .refused):visible")).to_have_count(0)  # a question
     page.get_by_text("More about the files").click()
     field = page.get_by_label("Whose words are learned")
     press(page, "Ben")  # who writes in it is offered
     expect(field).to_have_value("Ben")
     expect(page.get_by_label("What is in the texts")).to_contain_text("conversation")
+    expect(otherwise).to_be_hidden()
     expect(page.get_by_role("button", name="Ben", exact=True)).to_have_attribute(
         "aria-pressed", "true"
     )

@@ -40,6 +40,7 @@ export class Train {
     this.texts = el("ul.texts");
     this.unused = el("p", { "aria-live": "polite", hidden: true });
     this.whose = el("p", { id: "train-whose", "aria-live": "polite", hidden: true });
+    this.otherwise = el("small", { hidden: true });
     this.look = el("pre.words", { tabindex: "0", "aria-label": say("train.look") });
     this.plan = el("pre", { tabindex: "0", "aria-label": say("train.plan") });
     this.choices.element.append(this.plan);
@@ -103,6 +104,7 @@ export class Train {
       this.texts,
       this.whose,
       this.people,
+      this.otherwise,
       this.unused,
       this.about,
       this.look,
@@ -292,8 +294,8 @@ export class Train {
       const size = (bytes) => say("train.kb", { kb: Math.ceil(bytes / 1000) });
       const reason = (name) => {
         if (!Object.hasOwn(refused, name)) return null;
-        const why = this.ofFields(refused[name]);
-        return asking.includes(name) ? el("small", {}, why) : el("small.refused", {}, say("train.refused", { why }));
+        if (asking.includes(name)) return el("small", {}, say("train.asking"));
+        return el("small.refused", {}, say("train.refused", { why: this.ofFields(refused[name]) }));
       };
       this.texts.replaceChildren(...texts.map(({ name, bytes }) => el("li", {}, el("span", {}, name), el("small", {}, size(bytes)), remove(name), reason(name))));
       this.shownTexts = key;
@@ -311,7 +313,7 @@ export class Train {
     this.set(this.plan, this.ofFields(plan));
   }
 
-  showPeople({ people }) {
+  showPeople({ people, asking }) {
     const key = JSON.stringify(people);
     if (key !== this.shownPeople) {
       const choice = (name) => el("button.small", { type: "button", onclick: () => this.choose(name) }, name);
@@ -320,6 +322,7 @@ export class Train {
     }
     this.set(this.whose, people.length ? say("train.whose") : "");
     this.people.hidden = !people.length;
+    this.set(this.otherwise, asking.length ? say("train.whose.else", { columns: say("train.columns") }) : "");
     // The buttons stay when one is pressed, so that it keeps the keyboard's focus.
     const mine = names(this.me.value);
     for (const button of this.people.children) button.setAttribute("aria-pressed", String(mine.includes(button.textContent)));
