@@ -303,9 +303,9 @@ def test_nonsense_gets_an_answer(served: tuple, path: str, body: Any, status: in
     assert status == 200 or answer["detail"]
 
 
-@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf"), 1e9, None, [5]])
+@pytest.mark.parametrize("minutes", [0, 0.09, -1, float("nan"), float("inf"), 1440.1, None, [5]])
 def test_minutes_are_a_sensible_number(minutes: object) -> None:
-    with pytest.raises(UserError, match="minutes must be a number"):
+    with pytest.raises(UserError, match="minutes must be a number from 0.1 to 1,440"):
         checked({"minutes": minutes})
 
 
@@ -325,6 +325,11 @@ def test_minutes_are_a_sensible_number(minutes: object) -> None:
 def test_a_model_has_a_plain_name(name: str, told: str) -> None:
     with pytest.raises(UserError, match=re.escape(told)):
         checked({"name": name})
+
+
+def test_the_fewest_and_the_most_minutes_are_fit(bench: Workbench) -> None:
+    for minutes in bench.state()["bounds"]:
+        assert checked({"minutes": minutes}) == {"minutes": minutes}
 
 
 def test_a_name_of_several_words_is_one_of_a_folder() -> None:

@@ -74,3 +74,24 @@ def test_what_was_chosen_stays_in_another_language(visit: Visit, url: str) -> No
     page.get_by_role("button", name="中文").click()
     expect(page.locator("#train-start")).to_have_value("nano")
     expect(page.get_by_role("checkbox", name="只训练小型适配器")).to_be_checked()
+
+
+def test_minutes_that_the_server_would_refuse_are_refused_beside_their_field(page: Page) -> None:
+    enter(page, "Train")
+    minutes = page.get_by_role("spinbutton", name="Minutes")
+    expect(minutes).to_have_value("10")
+    told = page.get_by_text("Minutes must be a number from 0.1 to 1,440")
+    expect(told).to_have_count(0)
+    for unfit, fit in (("0", "0.1"), ("99999", "1440"), ("", "5")):
+        minutes.fill(unfit)
+        expect(told).to_be_visible()
+        expect(minutes).to_have_attribute("aria-invalid", "true")
+        minutes.fill(fit)
+        expect(told).to_have_count(0)
+    minutes.fill("0")
+    page.get_by_role("slider", name="Minutes").fill("7")
+    expect(told).to_have_count(0)
+    expect(minutes).to_have_value("7")
+    minutes.fill("0")
+    page.get_by_role("button", name="中文").click()
+    expect(page.get_by_text("分钟数须为 0.1 到 1,440 之间的数字")).to_be_visible()

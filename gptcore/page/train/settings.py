@@ -9,7 +9,7 @@ from typing import Any
 
 from gptcore.checks import UserError
 
-MOST_MINUTES = 24 * 60
+MINUTES = (0.1, 24 * 60)  # the fewest and the most
 MOST_LETTERS = 40  # of a name
 # `start`: the folder of a model; "": a new one; None: the one that suits the texts.
 DEFAULTS: dict[str, Any] = {
@@ -33,9 +33,9 @@ def checked(asked: dict[str, Any]) -> dict[str, Any]:
         raise UserError("adapters must be true or false")
     if "name" in chosen:
         chosen["name"] = folder_name(chosen["name"])
-    minutes = chosen.get("minutes", 1)
-    if type(minutes) not in (int, float) or not (0 < minutes <= MOST_MINUTES):
-        raise UserError(f"minutes must be a number above 0, up to {MOST_MINUTES:,}")
+    minutes, (fewest, most) = chosen.get("minutes", 1), MINUTES
+    if type(minutes) not in (int, float) or not (fewest <= minutes <= most):
+        raise UserError(f"minutes must be a number from {fewest:g} to {most:,}")
     return chosen
 
 

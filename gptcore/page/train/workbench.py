@@ -25,7 +25,7 @@ from gptcore.bundle import FACTS, default_model
 from gptcore.checks import UserError, shorten
 from gptcore.page.train.child import Child, output_of, planned
 from gptcore.page.train.progress import CONFIG, progress_of
-from gptcore.page.train.settings import DEFAULTS, checked
+from gptcore.page.train.settings import DEFAULTS, MINUTES, checked
 from gptcore.page.train.starts import starts_in
 from gptcore.system.command_line import CPU_TORCH, INTERRUPTED
 from gptcore.system.files import LOCK, is_locked, remembered, write_json
@@ -76,6 +76,7 @@ class Workbench:
             "texts": [{"name": p.name, "bytes": p.stat().st_size} for p in self.listed()],
             "datasets": self.datasets or [],
             "starts": starts,
+            "bounds": MINUTES,
             "doing": self.doing,
             "is_stepping": self.doing == "train" and step > self.begun_at,
             "error": self.error,

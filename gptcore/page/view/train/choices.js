@@ -13,14 +13,19 @@ export class Choices {
     this.start = el("select", { onchange: () => this.choose({ start: this.start.value }) });
     this.adapters = el("input", { type: "checkbox", onchange: () => this.choose({ adapters: this.adapters.checked }) });
     this.adapting = el("label.check", { hidden: true }, this.adapters, el("span", {}, say("train.lora")), el("small", {}, say("train.lora.why")));
-    this.minutes = el("input", { type: "number", min: "0.1", step: "any" });
+    const unfit = "train-minutes-unfit";
+    this.minutes = el("input", { type: "number", step: "any", required: true, "aria-describedby": unfit });
+    this.unfit = el("small.refused", { id: unfit, "aria-live": "polite" });
     this.range = el("input", { type: "range", min: "1", max: String(MOST_MINUTES), "aria-label": say("train.minutes") });
-    this.range.addEventListener("input", () => (this.minutes.value = this.range.value));
-    this.minutes.addEventListener("input", () => (this.range.value = this.minutes.value));
+    this.range.addEventListener("input", () => {
+      this.minutes.value = this.range.value;
+      this.showMinutes();
+    });
+    this.minutes.addEventListener("input", () => this.showMinutes());
     this.name = el("input", { type: "text", maxLength: 40 });
     this.fields = { name: this.name, minutes: this.minutes }; // of which the server has values
     const time = field("train-minutes", "train.minutes", this.minutes);
-    time.replaceChildren(el("div.head", {}, ...time.children), this.range);
+    time.replaceChildren(el("div.head", {}, ...time.children), this.range, this.unfit);
     const [start, name] = [field("train-start", "train.from", this.start), field("train-name", "train.name", this.name)];
     this.element = el("section", {}, el("h2", {}, say("train.time")), start, this.adapting, time, name);
   }
@@ -53,6 +58,16 @@ export class Choices {
     if (this.start.value !== start) this.start.value = start;
     this.adapting.hidden = !offered[start].adapts;
     this.adapters.checked = adapters;
+    this.showMinutes();
+  }
+
+  // Says beside the field what the server would say of its value, which has the same bounds.
+  showMinutes() {
+    const [min, max] = this.state.bounds;
+    Object.assign(this.minutes, { min, max });
     this.range.value = this.minutes.value;
+    const isFit = this.minutes.validity.valid;
+    this.minutes.setAttribute("aria-invalid", String(!isFit));
+    this.unfit.textContent = isFit ? "" : say("told.minutes", { fewest: min, most: max });
   }
 }
