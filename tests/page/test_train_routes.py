@@ -305,7 +305,7 @@ def test_nonsense_gets_an_answer(served: tuple, path: str, body: Any, status: in
 
 @pytest.mark.parametrize("minutes", [0, 0.09, -1, float("nan"), float("inf"), 1440.1, None, [5]])
 def test_minutes_are_a_sensible_number(minutes: object) -> None:
-    with pytest.raises(UserError, match="minutes must be a number from 0.1 to 1,440"):
+    with pytest.raises(UserError, match=r"minutes must be a number from 0\.1 to 1,440"):
         checked({"minutes": minutes})
 
 
