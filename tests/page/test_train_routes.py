@@ -603,6 +603,7 @@ def test_steps_are_taken_when_a_step_is_logged(bench: Workbench) -> None:
     rows = (run / "metrics.jsonl").read_text().splitlines()
     bench.folder.mkdir()
     (bench.folder / "settings.json").write_text('{"begun": "mine"}')
+    shutil.rmtree(run / "checkpoints")
     bench.doing, bench.begun_at = "train", 3  # a training that goes on, as `begin` leaves it
     for n_rows, is_stepping in ((0, False), (3, False), (len(rows), True)):
         (run / "metrics.jsonl").write_text("\n".join(rows[:n_rows]))
@@ -750,16 +751,29 @@ def test_a_loss_of_few_tokens_is_not_told(tmp_path: Path) -> None:
     assert "Only 57 tokens could be set aside" in found["findings"][0]["text"]
 
 
-def test_before_an_evaluation_the_text_tells_how_many_bytes_a_token_has(tmp_path: Path) -> None:
+def test_a_loss_is_as_large_before_an_evaluation_as_after_it(tmp_path: Path) -> None:
     run = shutil.copytree(TINY / "run", tmp_path / "run")
+    measured = progress_of(run)["loss"][0]
     first, *_ = (run / "metrics.jsonl").read_text().splitlines()
     (run / "metrics.jsonl").write_text(first)
+    found = progress_of(run)
+    assert found["held_out"] == []
+    assert found["loss"] == [[1, pytest.approx(measured[1], rel=0.01)]]
     config = json.loads((run / "config.json").read_text())
+    del config["data"]["held_out_bytes"]  # as of a run that was begun before they were counted
     config["data"] |= {"n_tokens": 1000, "n_bytes": 2000}
     (run / "config.json").write_text(json.dumps(config))
     found = progress_of(run)
-    assert found["held_out"] == []
     assert found["loss"] == [[1, pytest.approx(json.loads(first)["loss"] / 2 / math.log(2))]]
+
+
+def test_a_run_that_was_stopped_is_at_the_step_that_it_saved(tmp_path: Path) -> None:
+    run = shutil.copytree(TINY / "run", tmp_path / "run")
+    rows = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join(rows[:3]))  # logged less often
+    assert progress_of(run)["step"] == 6 == progress_of(run)["steps"]
+    shutil.rmtree(run / "checkpoints")
+    assert progress_of(run)["step"] == json.loads(rows[2])["step"] < 6
 
 
 def test_what_the_report_says_is_read_from_its_file(tmp_path: Path) -> None:
