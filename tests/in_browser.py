@@ -141,3 +141,27 @@ def slow_network(page: Page, bytes_per_s: int) -> Iterator[None]:
     network.send("Network.emulateNetworkConditions", limits | {"downloadThroughput": bytes_per_s})
     yield
     network.send("Network.emulateNetworkConditions", limits | {"downloadThroughput": -1})
+
+
+def shop() -> bytes:
+    """A table of questions and answers."""
+    things = ("lamp", "book", "shirt", "chair", "bottle", "bag")
+    colours = ("red", "blue", "green", "old", "new", "cheap", "large", "small")
+    pairs = [(c, t) for c in colours for t in things]
+    rows = [f"Is the {c} {t} in stock?,The {c} {t} is in stock." for c, t in pairs]
+    rows += [f"What does a {c} {t} cost?,A {c} {t} is 20 euros." for c, t in pairs]
+    return "\n".join(["question,answer", *rows]).encode()
+
+
+def press(page: Page, name: str) -> None:
+    """Press a button of Train."""
+    page.locator(".train").get_by_role("button", name=name, exact=True).click()
+
+
+def give(page: Page, *files: tuple[str, bytes]) -> None:
+    named = [{"name": n, "mimeType": "text/plain", "buffer": content} for n, content in files]
+    page.set_input_files("#texts", named)
+
+
+def status(page: Page) -> Locator:
+    return page.locator(".train p[role=status]")

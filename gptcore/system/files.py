@@ -132,8 +132,9 @@ def new_file(path: Path) -> Iterator[Path]:
     that write the same file at once do not disturb each other: the later one's stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The system gives each thread a number that no other one has, of any process.
-    temporary = path.with_name(f"{path.name}.{threading.get_native_id()}.tmp")
+    # The system gives each thread a number that no other one has, of any process. Hidden, so that
+    # nobody who lists a folder meanwhile takes it for a whole file.
+    temporary = path.with_name(f".{path.name}.{threading.get_native_id()}.tmp")
     try:
         yield temporary
         flush_to_disk(temporary)

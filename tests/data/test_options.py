@@ -43,6 +43,7 @@ def test_of_held_out_conversations_the_replies_are_counted(
     n_chats = sum(len(shard.starts) for shard in shards.split("val"))
     data = run_data_of(shards, "chats")
     assert data.held_out_tokens == n_chats * len([*tokenizer.encode("Yes."), "<|end|>"])
+    assert data.held_out_bytes == n_chats * len("Yes.")
     assert data.few_held_out and shards.manifest["splits"]["val"]["n_tokens"] > 2000
 
 

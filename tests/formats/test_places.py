@@ -125,7 +125,7 @@ def test_what_a_killed_command_fetched_in_part_is_deleted(
     (folder / "book.txt").write_text(TEXT)
     whole = documents(f"{url}/book.txt")
     (fetched,) = (path for path in own_cache.rglob("*") if path.is_file() and not path.suffix)
-    fetched.rename(fetched.with_name(f"{fetched.name}.12.tmp"))
+    fetched.rename(fetched.with_name(f".{fetched.name}.12.tmp"))
     assert documents(f"{url}/book.txt") == whole
     assert fetched.exists() and not [*own_cache.rglob("*.tmp")]
 

@@ -32,7 +32,7 @@ from gptcore.page.train.child import Child, output_of
 from gptcore.page.train.progress import progress_of
 from gptcore.page.train.settings import checked
 from gptcore.page.train.workbench import Workbench
-from gptcore.system.files import LOCK, locked, write_json
+from gptcore.system.files import LOCK, locked, new_file, write_json
 from training.report.report import write_report
 from training.run.directory import Run
 
@@ -303,9 +303,9 @@ def test_nonsense_gets_an_answer(served: tuple, path: str, body: Any, status: in
     assert status == 200 or answer["detail"]
 
 
-@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf"), 1e9, None, [5]])
+@pytest.mark.parametrize("minutes", [0, 0.09, -1, float("nan"), float("inf"), 1440.1, None, [5]])
 def test_minutes_are_a_sensible_number(minutes: object) -> None:
-    with pytest.raises(UserError, match="minutes must be a number"):
+    with pytest.raises(UserError, match=r"minutes must be a number from 0\.1 to 1,440"):
         checked({"minutes": minutes})
 
 
@@ -325,6 +325,11 @@ def test_minutes_are_a_sensible_number(minutes: object) -> None:
 def test_a_model_has_a_plain_name(name: str, told: str) -> None:
     with pytest.raises(UserError, match=re.escape(told)):
         checked({"name": name})
+
+
+def test_the_fewest_and_the_most_minutes_are_fit(bench: Workbench) -> None:
+    for minutes in bench.state()["bounds"]:
+        assert checked({"minutes": minutes}) == {"minutes": minutes}
 
 
 def test_a_name_of_several_words_is_one_of_a_folder() -> None:
@@ -433,10 +438,14 @@ def test_a_training_may_begin_with_a_model_that_is_there(bench: Workbench) -> No
     shutil.copytree(TINY / "model", bench.models / ".nano.tmp")  # as an export that is going on
     (bench.models / "empty").mkdir()
     starts = {"default": "gptcore chat", "nano": "gptcore nano"}  # as the chat calls them
-    assert bench.state()["starts"] == starts
+
+    def named() -> dict[str, str]:
+        return {folder: start["name"] for folder, start in bench.state()["starts"].items()}
+
+    assert named() == starts
     shutil.copytree(ROOT / "models" / "nano", bench.models / "other")
     equal = {"nano": "gptcore nano (nano)", "other": "gptcore nano (other)"}
-    assert bench.state()["starts"] == starts | equal
+    assert named() == starts | equal
     shutil.rmtree(bench.models / "other")
     give(bench, "chats.csv", CHATS * 20)
     for start in ("empty", "zh-en", "../models/nano"):
@@ -446,6 +455,32 @@ def test_a_training_may_begin_with_a_model_that_is_there(bench: Workbench) -> No
     state = when_idle(bench)
     assert state["error"] == "" and state["start"] == "nano"
     assert f"{read_facts(bench.models / 'nano').parameters:,} parameters" in state["plan"]
+
+
+def test_adapters_are_trained_of_a_model_that_can_have_them(bench: Workbench) -> None:
+    for name in ("nano", "other"):
+        shutil.copytree(ROOT / "models" / "nano", bench.models / name)
+    facts = json.loads((bench.models / "other" / "gptcore.json").read_text())
+    facts["config"]["norm"] = "layernorm"
+    write_json(bench.models / "other" / "gptcore.json", facts)
+    starts = bench.state()["starts"]
+    assert starts["nano"]["adapts"] and not starts["other"]["adapts"]
+    give(bench, "chats.csv", CHATS * 20)
+    for start, adapters, rank in (
+        ("nano", True, ["--lora", "16"]),
+        ("nano", False, []),
+        ("other", True, []),  # where none are offered
+        ("", True, []),
+    ):
+        asked = checked({"start": start, "adapters": adapters})
+        command = bench.arguments("train", bench.settings() | asked, {})
+        assert [word for word in command if word in ("--lora", "16")] == rank
+    with pytest.raises(UserError, match="adapters must be true or false"):
+        checked({"adapters": "yes"})
+    bench.begin("plan", {"start": "nano", "adapters": True, "minutes": 60})
+    state = when_idle(bench)
+    assert state["error"] == "" and "adapters of rank 16 are trained" in state["plan"]
+    assert state["adapters"] is True, "it stays chosen"
 
 
 def test_a_page_whose_terminal_is_closed_ends_its_command(tmp_path: Path) -> None:
@@ -568,6 +603,7 @@ def test_steps_are_taken_when_a_step_is_logged(bench: Workbench) -> None:
     rows = (run / "metrics.jsonl").read_text().splitlines()
     bench.folder.mkdir()
     (bench.folder / "settings.json").write_text('{"begun": "mine"}')
+    shutil.rmtree(run / "checkpoints")
     bench.doing, bench.begun_at = "train", 3  # a training that goes on, as `begin` leaves it
     for n_rows, is_stepping in ((0, False), (3, False), (len(rows), True)):
         (run / "metrics.jsonl").write_text("\n".join(rows[:n_rows]))
@@ -596,6 +632,14 @@ def test_the_datasets_are_those_of_training(bench: Workbench) -> None:
 
     assert [found["name"] for found in bench.state()["datasets"]] == [*DATASETS]
     assert list(bench.folder.glob("*")) == []
+
+
+def test_a_text_that_a_command_writes_is_listed_when_it_is_whole(bench: Workbench) -> None:
+    path, _ = bench.room_for("jokes.jsonl")
+    with new_file(path) as temporary:
+        temporary.write_text("half")
+        assert bench.state()["texts"] == []
+    assert [text["name"] for text in bench.state()["texts"]] == ["jokes.jsonl"]
 
 
 def begun_child(script: str, output: Path) -> Child:
@@ -707,16 +751,29 @@ def test_a_loss_of_few_tokens_is_not_told(tmp_path: Path) -> None:
     assert "Only 57 tokens could be set aside" in found["findings"][0]["text"]
 
 
-def test_before_an_evaluation_the_text_tells_how_many_bytes_a_token_has(tmp_path: Path) -> None:
+def test_a_loss_is_as_large_before_an_evaluation_as_after_it(tmp_path: Path) -> None:
     run = shutil.copytree(TINY / "run", tmp_path / "run")
+    measured = progress_of(run)["loss"][0]
     first, *_ = (run / "metrics.jsonl").read_text().splitlines()
     (run / "metrics.jsonl").write_text(first)
+    found = progress_of(run)
+    assert found["held_out"] == []
+    assert found["loss"] == [[1, pytest.approx(measured[1], rel=0.01)]]
     config = json.loads((run / "config.json").read_text())
+    del config["data"]["held_out_bytes"]  # as of a run that was begun before they were counted
     config["data"] |= {"n_tokens": 1000, "n_bytes": 2000}
     (run / "config.json").write_text(json.dumps(config))
     found = progress_of(run)
-    assert found["held_out"] == []
     assert found["loss"] == [[1, pytest.approx(json.loads(first)["loss"] / 2 / math.log(2))]]
+
+
+def test_a_run_that_was_stopped_is_at_the_step_that_it_saved(tmp_path: Path) -> None:
+    run = shutil.copytree(TINY / "run", tmp_path / "run")
+    rows = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join(rows[:3]))  # logged less often
+    assert progress_of(run)["step"] == 6 == progress_of(run)["steps"]
+    shutil.rmtree(run / "checkpoints")
+    assert progress_of(run)["step"] == json.loads(rows[2])["step"] < 6
 
 
 def test_what_the_report_says_is_read_from_its_file(tmp_path: Path) -> None:

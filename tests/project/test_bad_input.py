@@ -344,12 +344,12 @@ def test_after_an_error_of_the_system_only_a_training_says_what_is_saved(
     chats: Path, copy: Path, tmp_path: Path, refused: Refused, train: tuple
 ) -> None:
     end = f".{threading.get_native_id()}.tmp"
-    (tmp_path / "runs" / "out" / f"config.json{end}").mkdir(parents=True)
+    (tmp_path / "runs" / "out" / f".config.json{end}").mkdir(parents=True)
     said = refused(training_main, chats, *train)
-    assert f"config.json{end}" in said
+    assert f".config.json{end}" in said
     assert said.endswith("; no checkpoint was saved yet: start again")
-    (copy / f"report.html{end}").mkdir()
-    assert refused(training_main, "report", copy).endswith(f"report.html{end}'")
+    (copy / f".report.html{end}").mkdir()
+    assert refused(training_main, "report", copy).endswith(f".report.html{end}'")
 
 
 def test_a_folder_that_is_no_sound_model_is_not_verified(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import NANO, SCREENSHOTS, Visit
-from in_browser import enter, talk
+from in_browser import enter, give, press, shop, status, talk
 from playwright.sync_api import Page, Route, expect
 
 from gptcore.model import load_model
@@ -16,17 +16,7 @@ from gptcore.page.train.workbench import Workbench
 
 pytestmark = pytest.mark.slow
 
-THINGS = ("lamp", "book", "shirt", "chair", "bottle", "bag")
-COLOURS = ("red", "blue", "green", "old", "new", "cheap", "large", "small")
 LONG_MS = 120_000
-
-
-def shop() -> bytes:
-    """A table of questions and answers."""
-    pairs = [(c, t) for c in COLOURS for t in THINGS]
-    rows = [f"Is the {c} {t} in stock?,The {c} {t} is in stock." for c, t in pairs]
-    rows += [f"What does a {c} {t} cost?,A {c} {t} is 20 euros." for c, t in pairs]
-    return "\n".join(["question,answer", *rows]).encode()
 
 
 @pytest.fixture(scope="module")
@@ -43,19 +33,6 @@ def url(home: Path, serve: Callable[..., str]) -> str:
 @pytest.fixture(autouse=True)
 def no_texts(home: Path) -> None:
     shutil.rmtree(home / "runs" / ".page" / "texts", ignore_errors=True)  # of a test that failed
-
-
-def press(page: Page, name: str) -> None:
-    page.locator(".train").get_by_role("button", name=name, exact=True).click()
-
-
-def give(page: Page, *files: tuple[str, bytes]) -> None:
-    named = [{"name": n, "mimeType": "text/plain", "buffer": content} for n, content in files]
-    page.set_input_files("#texts", named)
-
-
-def status(page: Page):
-    return page.locator(".train p[role=status]")
 
 
 def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path) -> None:
@@ -143,7 +120,7 @@ def test_little_talk_begins_with_the_model_that_ships_until_a_person_chooses(pag
     suggested = {"value": ""}
 
     def answer(route: Route) -> None:
-        starts = {"default": "gptcore chat", "nano": "gptcore nano"}
+        starts = {"default": {"name": "gptcore chat"}, "nano": {"name": "gptcore nano"}}
         changed = {"starts": starts, "start": suggested["value"], "missing": ""}
         route.fulfill(json=route.fetch().json() | changed)
 
@@ -234,6 +211,29 @@ def test_the_keys_that_go_through_the_datasets_download_none(page: Page) -> None
     assert asked == [chosen]
 
 
+def test_why_a_download_failed_is_said_until_something_else_is_done(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "chat.jsonl.gz").write_text("damaged")
+    monkeypatch.setenv("GPTCORE_DATA", str(tmp_path))
+    enter(page, "Train")
+    give(page, ("shop.csv", shop()))
+    expect(page.get_by_label("What is in the texts")).to_contain_text("96 conversations")
+    page.locator("#dataset").select_option("jokes")
+    press(page, "Download")
+    notice = page.locator(".train .notice")
+    expect(notice).to_contain_text("chat.jsonl.gz", timeout=LONG_MS)
+    for _ in range(2):  # the server is asked meanwhile
+        with page.expect_response("**/train/state"):
+            pass
+    expect(notice).to_contain_text("chat.jsonl.gz")
+    page.reload()
+    expect(notice).to_contain_text("chat.jsonl.gz")
+    expect(page.locator(".texts li")).to_have_count(1)
+    press(page, "Remove shop.csv")
+    expect(notice).to_be_hidden()
+
+
 def test_nothing_is_offered_before_the_server_is_heard(page: Page) -> None:
     page.route("**/train/state", lambda route: None)
     enter(page, "Train")
@@ -246,17 +246,18 @@ def test_a_model_of_books_writes_and_what_its_curves_mean_is_said(page: Page) ->
         curve = {"loss": [[1, 7.0], [2, 2.0]], "held_out": [[1, 3.0], [2, 4.0]]}
         run = {"path": "runs/book", "step": 2, "steps": 2, "left_s": 0, "bits_per_byte": 3.0}
         run |= {"samples": {"step": 1, "written": [["It was", "a night."]]}}
-        run |= {"findings": [{"text": "It learns by heart.", "remedy": "--init models/default"}]}
+        remedy = "--init models/default --lora 16"
+        run |= {"findings": [{"text": "It learns by heart.", "remedy": remedy}]}
         run |= {"is_measuring": False, "is_chat": False}
         run |= {"is_saved": True, "is_complete": True}
-        state = {"run": run | curve, "starts": {"default": "gptcore chat"}}
+        state = {"run": run | curve, "starts": {"default": {"name": "gptcore chat"}}}
         route.fulfill(json=route.fetch().json() | state)
 
     page.route("**/train/state", answer)
     enter(page, "Train")
     expect(status(page)).to_contain_text("3 bits per byte")  # of the weights that are taken
     expect(status(page)).to_contain_text("“Write with it” first makes a model folder of it, which")
-    try_it = "try “Begin with”: gptcore chat"  # as it is listed
+    try_it = "try “Begin with”: gptcore chat, “Small adapters only (LoRA)”"  # as they are listed
     expect(page.locator(".train > pre")).to_have_text(f"It learns by heart.\n  {try_it}")
     expect(page.locator(".samples")).to_contain_text("model of step 1 writes")
     expect(page.locator(".samples blockquote")).to_have_text("It was a night.")
@@ -368,13 +369,19 @@ def test_a_whatsapp_chat_asks_whose_words_are_learned(page: Page) -> None:
     lines = [line.format(i=i, name=("Ann", "Ben")[i % 2]) for i in range(10)]
     give(page, ("_chat.txt", "".join(lines).encode()))
     expect(page.get_by_text("Whose words should the model learn?")).to_be_visible()
-    expect(page.locator(".texts li")).to_contain_text("learned, such as “Ann”")  # not --me
+    # In the page's own words: those of the command name an option and a remedy for a terminal.
+    expect(page.locator(".texts li small").last).to_have_text(
+        "waits for the answer to the question below"
+    )
+    otherwise = page.get_by_text("If a file is no chat: rename a text so that it ends in .log")
+    expect(otherwise).to_be_visible()
     expect(page.locator(".train :is(.notice, .refused):visible")).to_have_count(0)  # a question
     page.get_by_text("More about the files").click()
     field = page.get_by_label("Whose words are learned")
     press(page, "Ben")  # who writes in it is offered
     expect(field).to_have_value("Ben")
     expect(page.get_by_label("What is in the texts")).to_contain_text("conversation")
+    expect(otherwise).to_be_hidden()
     expect(page.get_by_role("button", name="Ben", exact=True)).to_have_attribute(
         "aria-pressed", "true"
     )

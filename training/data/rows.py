@@ -83,11 +83,15 @@ class Rows:
     def __len__(self) -> int:
         return int(self.first[-1])
 
-    @property
-    def n_learned(self) -> int:
-        """The number of tokens that carry a loss."""
-        targets = (self.batch([row], fresh_only=True)[1] for row in range(len(self)))
-        return sum(int((each != IGNORED).sum()) for each in targets)
+    def learned(self) -> tuple[int, int]:
+        """Return how many tokens carry a loss, and how many bytes these have."""
+        lengths, n_tokens, n_bytes = self.tokenizer.byte_lengths, 0, 0
+        for row in range(len(self)):
+            targets = self.batch([row], fresh_only=True)[1]
+            ids = targets[targets != IGNORED].numpy()
+            n_tokens += len(ids)
+            n_bytes += int(lengths[ids].sum())
+        return n_tokens, n_bytes
 
     def pack(self, shard: int) -> Packing:
         """Return the documents of a shard, cut into rows."""

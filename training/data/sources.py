@@ -136,13 +136,15 @@ def run_data_of(shards: Shards, source: str, datasets: Mapping[str, float] = {})
     """
     from training.data.rows import Rows  # it imports torch
 
+    held_out_tokens, held_out_bytes = Rows(shards, "val", COUNTED_ROW).learned()
     counts = {key: shards.manifest[key] for key in ("corpus_sha256", "n_documents", "n_bytes")}
     return RunData(
         source,
         shards.is_chat,
         shards=shards.location,
         n_tokens=sum(split["n_tokens"] for split in shards.manifest["splits"].values()),
-        held_out_tokens=Rows(shards, "val", COUNTED_ROW).n_learned,
+        held_out_tokens=held_out_tokens,
+        held_out_bytes=held_out_bytes,
         datasets=dict(datasets),
         **counts,
     )

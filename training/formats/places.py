@@ -169,7 +169,7 @@ def fetched(address: str) -> list[File]:
             target = cache_folder() / "texts" / version_of(system, found)
             with locked(target.with_suffix(".lock")):  # another process may be fetching it
                 if not target.is_file():
-                    for left in target.parent.glob(f"{target.name}.*.tmp"):
+                    for left in target.parent.glob(f".{target.name}.*.tmp"):
                         left.unlink()  # of a command that was killed; it may be large
                     shown = {"desc": f"fetching {found}", "unit_scale": True}
                     with new_file(target) as temporary:

@@ -109,13 +109,16 @@ class History:
 def bits_per_nat(data: RunData, logged: Iterable[dict[str, Any]]) -> float:
     """Return by what a loss in nats per token is multiplied to be bits per byte; NaN if unknown.
 
-    The training text is taken to have as many bytes to a token as the held-out text; before an
-    evaluation, as all text. The page reckons likewise (gptcore/page/train/progress.py).
+    The training text is taken to have as many bytes to a token as the held-out text, whose
+    tokens are counted before it is measured (of a run begun before they were, those of all text
+    are). The page reckons likewise (gptcore/page/train/progress.py).
     """
     for line in logged:
         if line.get("val_loss", 0) > 0:
             return float(line["bits_per_byte"] / line["val_loss"])
-    return data.n_tokens / (data.n_bytes * math.log(2)) if data.n_tokens else math.nan
+    counts = data.held_out_tokens, data.held_out_bytes
+    n_tokens, n_bytes = counts if data.held_out_bytes else (data.n_tokens, data.n_bytes)
+    return n_tokens / (n_bytes * math.log(2)) if n_tokens and n_bytes else math.nan
 
 
 def spread(n: int, wanted: int) -> list[int]:

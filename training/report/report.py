@@ -120,12 +120,12 @@ def runs_table(histories: list[History]) -> str:
     head = "".join(f'<th scope="col">{key}</th>' for key in ["run", *known])
     rows = ""
     for number, (history, values) in enumerate(zip(histories, values_of)):
-        cells = "".join(f"<td>{escape(value)}</td>" for value in map(values.__getitem__, known))
+        cells = "".join(f'<td data-of="{key}">{escape(values[key])}</td>' for key in known)
         rows += (
             f'<tr><th scope="row"><label><input type="checkbox" data-run="{number}" checked> '
             f"{run_mark(number, history.name)}</label></th>{cells}</tr>"
         )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f'<table class="runs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
 
 
 def settings_table(histories: list[History], rows: dict[str, list[str]]) -> str:

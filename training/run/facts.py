@@ -26,6 +26,7 @@ class RunData(TextFacts):
     planned_steps: int | None = None  # those that the expected bits per byte are for
     n_tokens: int | None = None  # of the text
     held_out_tokens: int | None = None  # with a loss, which is measured on them
+    held_out_bytes: int | None = None  # of these tokens
     examples: tuple[str, ...] = ()  # questions or sentences for a person to try
 
     @property

@@ -30,13 +30,14 @@ def progress_of(run: Path) -> dict[str, Any] | None:
     rows, saved = metrics(run / "metrics.jsonl"), list_checkpoints(run / "checkpoints")
     measured = [row for row in rows if "val_loss" in row]
     timed = [row for row in rows if "seconds" in row]
+    logged = [row["step"] for row in timed[-1:]]  # a stop may save a later one
     factor = bits_per_nat(config["data"], measured)
     report, is_complete = reported(run / "report.json"), is_settled(run, config["train"])
     told = [] if report["few_held_out"] else measured  # of few tokens a loss says little
     of_weights = [m for m in told if not is_complete or m["step"] == report["taken"]]
     return {
         "path": str(run),
-        "step": timed[-1]["step"] if timed else 0,
+        "step": max([*logged, *map(step_of, saved[:1])], default=0),
         "steps": steps,
         "left_s": seconds_left(config, timed, seconds_since(run, rows, saved)),
         "is_measuring": is_measuring(config["train"], measured, saved),
@@ -60,13 +61,15 @@ def is_settled(run: Path, train: dict[str, Any]) -> bool:
 def bits_per_nat(data: dict[str, Any], measured: list[dict[str, Any]]) -> float:
     """Return the bits per byte of a loss of one nat per token.
 
-    The training text is taken to have as many bytes to a token as the held-out text; before an
-    evaluation, as all text.
+    The training text is taken to have as many bytes to a token as the held-out text, whose
+    tokens are counted before it is measured (of a run begun before they were, those of all text
+    are).
     """
     for m in measured:
         if m["val_loss"] > 0:
             return m["bits_per_byte"] / m["val_loss"]
-    return data["n_tokens"] / (data["n_bytes"] * math.log(2))
+    counted = "held_out" if data.get("held_out_bytes") else "n"
+    return data[f"{counted}_tokens"] / (data[f"{counted}_bytes"] * math.log(2))
 
 
 def reported(path: Path) -> dict[str, Any]:

@@ -9,22 +9,33 @@ from typing import Any
 
 from gptcore.checks import UserError
 
-MOST_MINUTES = 24 * 60
+MINUTES = (0.1, 24 * 60)  # the fewest and the most
 MOST_LETTERS = 40  # of a name
-TEXTS = ("name", "start", "me", "columns")  # settings
+# `start`: the folder of a model; "": a new one; None: the one that suits the texts.
+DEFAULTS: dict[str, Any] = {
+    "name": "mine",
+    "minutes": 10,
+    "start": None,
+    "adapters": False,  # whether these alone are trained (LoRA)
+    "me": "",
+    "columns": "",
+}
+TEXTS = ("name", "start", "me", "columns")
 
 
 def checked(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the settings among what a person has chosen. Raises UserError."""
-    chosen = {key: value for key, value in asked.items() if key in (*TEXTS, "minutes")}
+    chosen = {key: value for key, value in asked.items() if key in DEFAULTS}
     for key in set(TEXTS) & set(chosen):
         if not isinstance(chosen[key], str) or len(chosen[key]) > 200 or "\0" in chosen[key]:
             raise UserError(f"{key} must be a short text")
+    if type(chosen.get("adapters", False)) is not bool:
+        raise UserError("adapters must be true or false")
     if "name" in chosen:
         chosen["name"] = folder_name(chosen["name"])
-    minutes = chosen.get("minutes", 1)
-    if type(minutes) not in (int, float) or not (0 < minutes <= MOST_MINUTES):
-        raise UserError(f"minutes must be a number above 0, up to {MOST_MINUTES:,}")
+    minutes, (fewest, most) = chosen.get("minutes", 1), MINUTES
+    if type(minutes) not in (int, float) or not (fewest <= minutes <= most):
+        raise UserError(f"minutes must be a number from {fewest:g} to {most:,}")
     return chosen
 
 

@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import signal
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -22,11 +21,12 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-from gptcore.bundle import FACTS, INDEX, TRAINABLE, default_model, find_models, read_facts
+from gptcore.bundle import FACTS, default_model
 from gptcore.checks import UserError, shorten
 from gptcore.page.train.child import Child, output_of, planned
 from gptcore.page.train.progress import CONFIG, progress_of
-from gptcore.page.train.settings import checked
+from gptcore.page.train.settings import DEFAULTS, MINUTES, checked
+from gptcore.page.train.starts import starts_in
 from gptcore.system.command_line import CPU_TORCH, INTERRUPTED
 from gptcore.system.files import LOCK, is_locked, remembered, write_json
 
@@ -35,6 +35,7 @@ MOST_BYTES, MOST_TEXTS = 500_000_000, 200
 KINDS = ("fetch", "look", "plan", "train", "export")  # of commands
 ERROR = "error: "  # begins the line of a command that failed
 NOT_LOOKED: dict[str, Any] = {"unused": {}, "asking": []}  # of texts that are being looked at
+RANK = "16"  # of adapters (LoRA)
 SAYINGS = ("look", "plan")  # commands that only say what is or would be
 STOPPED = (INTERRUPTED, -signal.SIGTERM)  # exit codes; the second before Python has begun
 
@@ -61,7 +62,7 @@ class Workbench:
 
     def state(self) -> dict[str, Any]:
         """Return all that the view shows."""
-        settings, starts = self.settings(), self.starts()
+        settings, starts = self.settings(), starts_in(self.models)
         if settings["start"] is None:
             settings["start"] = self.suggested(starts)
         run = progress_of(self.runs / settings["begun"]) if settings["begun"] else None
@@ -75,6 +76,7 @@ class Workbench:
             "texts": [{"name": p.name, "bytes": p.stat().st_size} for p in self.listed()],
             "datasets": self.datasets or [],
             "starts": starts,
+            "bounds": MINUTES,
             "doing": self.doing,
             "is_stepping": self.doing == "train" and step > self.begun_at,
             "error": self.error,
@@ -99,19 +101,10 @@ class Workbench:
         return {"people": found["people"], "refused": refused, "asking": asking}
 
     def settings(self) -> dict[str, Any]:
-        default = {"name": "mine", "minutes": 10, "begun": "", "start": None}
-        default |= {"me": "", "columns": ""}
-        return default | remembered(self.folder / "settings.json")
+        return DEFAULTS | {"begun": ""} | remembered(self.folder / "settings.json")
 
     def listed(self) -> list[Path]:
         return sorted(p for p in self.texts.glob("*") if not p.name.startswith("."))
-
-    def starts(self) -> dict[str, str]:
-        """Return the models that a training may begin with: their folders' names, and their own."""
-        decoders = find_models(self.models)[0] if self.models.is_dir() else []
-        own = {path.name: read_facts(path).name for path in decoders if is_trainable(path)}
-        n = Counter(own.values())
-        return {path: name if n[name] == 1 else f"{name} ({path})" for path, name in own.items()}
 
     def suggested(self, starts: Iterable[str]) -> str:
         """Return the model to begin with where nobody has chosen one; "": a new one."""
@@ -242,11 +235,13 @@ class Workbench:
             if any(path.name != LOCK for path in taken.glob("*")):
                 raise UserError(f"the name {run.name} is taken by {taken}: choose another name")
         plan = [f"--minutes={settings['minutes']}", "--shards", str(self.shards)]
-        starts = self.starts()
+        starts = starts_in(self.models)
         if start := self.suggested(starts) if settings["start"] is None else settings["start"]:
             if start not in starts:
                 raise UserError(f"there is no model {start!r} to begin with")
             plan += ["--init", str(self.models / start)]
+            # The page offers adapters only with a model that can have them.
+            plan += ["--lora", RANK] if settings["adapters"] and starts[start]["adapts"] else []
         only = ["--plan"] if kind == "plan" else []
         return [*training, texts, *about, *plan, "--out", str(run), *only]
 
@@ -332,12 +327,6 @@ class Workbench:
     def check_idle(self) -> None:
         if self.doing:
             raise UserError("a command is running: stop it, or wait for its end")
-
-
-def is_trainable(folder: Path) -> bool:
-    """Return whether a training can go on from the weights in a model folder."""
-    has_weights = any((folder / name).is_file() for name in TRAINABLE)
-    return has_weights and not (folder / INDEX).is_file()
 
 
 def is_exported(run: Path, out: Path) -> bool:

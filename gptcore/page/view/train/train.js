@@ -6,14 +6,14 @@ import { button, field, fileInput } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
 import { say, told } from "../words.js";
 import { chart } from "./chart.js";
+import { Choices } from "./choices.js";
 import { stage, talk, written } from "./said.js";
 
 const EVERY_MS = 1000;
 const FILLED = ["me", "columns", "name", "minutes"]; // fields, of which the server has values
 const SHOWN_PEOPLE = 12;
-const MOST_MINUTES = 120; // of the slider; the number beside it may be larger
 
-const FIELDS = { me: "train.me", columns: "train.columns", minutes: "train.minutes", init: "train.from" };
+const FIELDS = { me: "train.me", columns: "train.columns", minutes: "train.minutes", init: "train.from", lora: "train.lora" };
 
 const names = (text) => text.split(";").map((name) => name.trim()).filter(Boolean);
 
@@ -22,8 +22,8 @@ export class Train {
   // `old`: the room before, if any.
   constructor(host, old) {
     this.host = host;
-    this.typed = Object.fromEntries(FILLED.map((name) => [name, old?.isFilled ? old[name].value : undefined]));
-    this.chosen = old?.chosen; // what to begin with, once a person has chosen it
+    this.typed = Object.fromEntries(FILLED.map((name) => [name, old?.isFilled ? old.fields[name].value : undefined]));
+    this.choices = new Choices(old?.choices.chosen);
     this.notice = new Notice();
     this.buttons = {
       plan: button("train.plan", () => this.begin("plan")),
@@ -40,8 +40,10 @@ export class Train {
     this.texts = el("ul.texts");
     this.unused = el("p", { "aria-live": "polite", hidden: true });
     this.whose = el("p", { id: "train-whose", "aria-live": "polite", hidden: true });
+    this.otherwise = el("small", { hidden: true });
     this.look = el("pre.words", { tabindex: "0", "aria-label": say("train.look") });
     this.plan = el("pre", { tabindex: "0", "aria-label": say("train.plan") });
+    this.choices.element.append(this.plan);
     this.said = el("pre", { tabindex: "0" });
     this.title = el("h2", { hidden: true }); // the name of the run
     this.status = el("p", { role: "status" });
@@ -50,7 +52,7 @@ export class Train {
     this.curve = el("div");
     this.samples = el("div.samples");
     this.element = el("main.room.train", { "aria-label": say("room.train") });
-    this.asking = el("div.asking", { hidden: true }, this.textsPart(), this.timePart());
+    this.asking = el("div.asking", { hidden: true }, this.textsPart(), this.choices.element);
     this.element.append(
       el("h1", {}, say("train.title")),
       el("p", {}, say("train.lead")),
@@ -86,11 +88,13 @@ export class Train {
     this.fetch = button("train.download", () => this.begin("fetch", { dataset: this.dataset.value }));
     this.fetch.disabled = true;
     const text = (placeholder) => el("input", { type: "text", placeholder });
-    this.me = this.field("me", "train.me", text(say("train.me.hint")));
-    this.columns = this.field("columns", "train.columns", text(say("train.columns.hint")));
-    for (const name of ["me", "columns"]) this[name].addEventListener("change", () => this.lookAgain());
+    this.me = text(say("train.me.hint"));
+    this.columns = text(say("train.columns.hint"));
+    this.fields = { me: this.me, columns: this.columns, ...this.choices.fields };
+    for (const input of [this.me, this.columns]) input.addEventListener("change", () => this.lookAgain());
     this.people = el("div.row.wrap", { role: "group", "aria-labelledby": "train-whose" });
-    this.about = el("details", {}, el("summary", {}, say("train.about")), this.me.parentElement, this.columns.parentElement);
+    const about = ["me", "columns"].map((name) => field(`train-${name}`, `train.${name}`, this[name]));
+    this.about = el("details", {}, el("summary", {}, say("train.about")), ...about);
     return el(
       "section",
       {},
@@ -100,29 +104,11 @@ export class Train {
       this.texts,
       this.whose,
       this.people,
+      this.otherwise,
       this.unused,
       this.about,
       this.look,
     );
-  }
-
-  timePart() {
-    const range = el("input", { type: "range", min: "1", max: String(MOST_MINUTES), "aria-label": say("train.minutes") });
-    const number = el("input", { type: "number", min: "0.1", step: "any" });
-    range.addEventListener("input", () => (number.value = range.value));
-    number.addEventListener("input", () => (range.value = number.value));
-    this.minutes = this.field("minutes", "train.minutes", number);
-    const field = this.minutes.parentElement;
-    field.replaceChildren(el("div.head", {}, ...field.children), range);
-    this.start = this.field("start", "train.from", el("select", { onchange: () => (this.chosen = this.start.value) }));
-    this.name = this.field("name", "train.name", el("input", { type: "text", maxLength: 40 }));
-    this.range = range;
-    return el("section", {}, el("h2", {}, say("train.time")), this.start.parentElement, field, this.name.parentElement, this.plan);
-  }
-
-  field(name, key, input) {
-    field(`train-${name}`, key, input);
-    return input;
   }
 
   // ---- What the server says
@@ -163,13 +149,11 @@ export class Train {
 
   // A command waits for a look; meanwhile the next one is not asked for.
   async begin(kind, more = {}) {
-    const { me, columns, name, minutes } = this;
-    const ofTexts = { me: me.value.trim(), columns: columns.value.trim() };
-    // A bad name or time keeps nobody from a look at the texts. A start that nobody chose is the server's to suggest.
+    const ofTexts = { me: this.me.value.trim(), columns: this.columns.value.trim() };
+    // A bad name or time keeps nobody from a look at the texts.
     const isRun = kind === "plan" || kind === "train";
-    const ofRun = isRun ? { name: name.value.trim(), start: this.chosen, minutes: Number(minutes.value) } : {};
     if (isRun) this.isBeginning = true;
-    const isBegun = await this.act(kind, { ...ofTexts, ...ofRun, ...more });
+    const isBegun = await this.act(kind, { ...ofTexts, ...(isRun && this.choices.values()), ...more });
     if (isRun) this.isBeginning = false;
     if (this.state) this.show(this.state);
     return isBegun;
@@ -224,7 +208,8 @@ export class Train {
     const { run } = this.state;
     if (!(await this.act("clear", { keeps }))) return;
     // Only now: what the server says while it clears is still of the last ones.
-    Object.assign(this, { isFilled: false, typed: {}, chosen: undefined });
+    Object.assign(this, { isFilled: false, typed: {} });
+    this.choices.forget();
     this.show(this.state);
     if (keeps && run?.is_saved && !run.is_complete) this.notice.tell(say("train.kept", run), { isError: false });
   }
@@ -257,7 +242,7 @@ export class Train {
     if (wasDoing === "export" && !doing) this.open(state);
     if (wasDoing === "fetch" && !doing) {
       this.dataset.value = "";
-      this.lookAgain();
+      if (!state.error) this.lookAgain(); // else a look would take the error's place
     }
   }
 
@@ -277,31 +262,20 @@ export class Train {
     this.report.hidden = !run?.samples;
   }
 
-  // Fills the fields once, so that nothing is taken from under a person's fingers; what to begin with
-  // follows the files until a person chooses it.
+  // Fills the fields once, so that nothing is taken from under a person's fingers.
   fill(state) {
-    const chosen = this.chosen ?? state.start;
-    const offered = { "": say("train.from.new"), ...state.starts };
-    offered[chosen] ??= chosen; // gone meanwhile, which the server says
-    const key = JSON.stringify(offered);
-    if (key !== this.shownStarts) {
-      this.start.replaceChildren(...Object.entries(offered).map(([value, name]) => el("option", { value }, name)));
-      this.shownStarts = key;
-    }
-    if (this.start.value !== chosen) this.start.value = chosen;
-    if (this.isFilled) return;
+    for (const name of this.isFilled ? [] : FILLED) this.fields[name].value = String(this.typed[name] ?? state[name]);
     this.isFilled = true;
-    for (const name of FILLED) this[name].value = String(this.typed[name] ?? state[name]);
-    this.range.value = this.minutes.value;
+    this.choices.show(state);
   }
 
-  // The commands' own words name options and folders; here they are fields and models. Adapters have no field.
+  // The commands' own words name options and folders; here they are fields and models.
   ofFields(text) {
     return text
       .replace(/--me "(.*?)"/g, "“$1”")
-      .replace(/ --lora \d+/g, "")
-      .replace(/--init models\/([\w-]+)/g, (_, folder) => `--init: ${this.state.starts[folder] ?? folder}`)
-      .replace(/--(me|columns|minutes|init)\b/g, (_, name) => `“${say(FIELDS[name])}”`);
+      .replace(/ --lora \d+/g, ", --lora")
+      .replace(/--init models\/([\w-]+)/g, (_, folder) => `--init: ${this.state.starts[folder]?.name ?? folder}`)
+      .replace(/--(me|columns|minutes|init|lora)\b/g, (_, name) => `“${say(FIELDS[name])}”`);
   }
 
   // Sets the lines of a text only if it changed, so that a selection in it stays.
@@ -320,8 +294,8 @@ export class Train {
       const size = (bytes) => say("train.kb", { kb: Math.ceil(bytes / 1000) });
       const reason = (name) => {
         if (!Object.hasOwn(refused, name)) return null;
-        const why = this.ofFields(refused[name]);
-        return asking.includes(name) ? el("small", {}, why) : el("small.refused", {}, say("train.refused", { why }));
+        if (asking.includes(name)) return el("small", {}, say("train.asking"));
+        return el("small.refused", {}, say("train.refused", { why: this.ofFields(refused[name]) }));
       };
       this.texts.replaceChildren(...texts.map(({ name, bytes }) => el("li", {}, el("span", {}, name), el("small", {}, size(bytes)), remove(name), reason(name))));
       this.shownTexts = key;
@@ -339,7 +313,7 @@ export class Train {
     this.set(this.plan, this.ofFields(plan));
   }
 
-  showPeople({ people }) {
+  showPeople({ people, asking }) {
     const key = JSON.stringify(people);
     if (key !== this.shownPeople) {
       const choice = (name) => el("button.small", { type: "button", onclick: () => this.choose(name) }, name);
@@ -348,6 +322,7 @@ export class Train {
     }
     this.set(this.whose, people.length ? say("train.whose") : "");
     this.people.hidden = !people.length;
+    this.set(this.otherwise, asking.length ? say("train.whose.else", { columns: say("train.columns") }) : "");
     // The buttons stay when one is pressed, so that it keeps the keyboard's focus.
     const mine = names(this.me.value);
     for (const button of this.people.children) button.setAttribute("aria-pressed", String(mine.includes(button.textContent)));
