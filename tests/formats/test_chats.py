@@ -57,6 +57,9 @@ def test_of_three_people_none_is_left_out_of_the_choice(tmp_path: Path) -> None:
     people = "Bnn (4 messages), Ann (2 messages), Cnn (2 messages)"
     choice = f'{people}: name the one whose words are learned, such as --me "Bnn"; if'
     assert choice in str(refusal.value) and str(refusal.value).count("--me") == 1
+    many = [f"01.02.24, 10:{i:02} - {'ABCDEFGHIJ'[i % 10]}nn: Hi {i}\n" for i in range(20)]
+    with pytest.raises(UserError, match=r"Hnn \(2 messages\) and 2 more: name the one whose"):
+        documents(write(tmp_path / "chat.txt", "".join(many)))
 
 
 @pytest.mark.parametrize("export", [WHATSAPP, ANDROID], ids=["iPhone", "Android"])

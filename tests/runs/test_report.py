@@ -83,6 +83,7 @@ def test_figures_of_hardly_any_held_out_text_are_not_shown(tmp_path: Path) -> No
         column = '<th scope="col">bits per byte of unseen text</th>'
         assert (column in page) is is_shown, "no empty column"
         assert ('"bits_per_byte":"unseen text"' in page) is is_shown, "no empty curve"
+        assert ("of unseen text" in page) is is_shown, "nor words about it"
         assert ">1.1495</td>" in page, "of the training text, in bits per byte, too"
         assert "training text" in page
 

@@ -44,7 +44,7 @@ CHARTS = [
     ),
     Chart(
         "Loss",
-        "bits per byte, of what is learned and of unseen text",
+        "bits per byte; lower is better",
         {"loss": "faint", "train_loss": "dashed", "bits_per_byte": "dots"},
         logarithmic=True,
     ),

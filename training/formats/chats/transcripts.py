@@ -26,6 +26,7 @@ PAUSE = timedelta(hours=6)  # a longer silence begins another conversation
 OPENS = "it begins a conversation, so there is nothing that it answers"
 BEFORE_NOON = {"am", "上午", "午前", "오전", "ص", "πμ"}
 AFTER_NOON = {"pm", "下午", "午後", "오후", "م", "μμ"}
+SHOWN = 8  # people of a chat; the others are counted
 ORDERS = ("dmy", "mdy", "ymd")  # of day, month and year, as countries write dates
 MARKS = re.compile("[\u200e\u200f\u202a-\u202e\ufeff]")  # directions of writing
 # A line of the program's own above the words, such as the name of the file that they are about.
@@ -71,7 +72,8 @@ def people_of(names: Counter[str], me: tuple[str, ...], what: str, otherwise: st
     if not names:
         raise Unreadable(f"it is a {what} in which nobody writes: export one with messages")
     yield People(tuple(name for name, _ in names.most_common()))
-    people = ", ".join(f"{name} ({counted(n, 'message')})" for name, n in names.most_common(8))
+    said = [f"{name} ({counted(n, 'message')})" for name, n in names.most_common(SHOWN)]
+    people = ", ".join(said) + f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
     if not me:
         [(first, _)] = names.most_common(1)
         raise Unreadable(
