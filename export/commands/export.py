@@ -76,6 +76,12 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
         "--force", action="store_true", help="keep such files even if they are much worse than fp32"
     )
     parser.add_argument(
+        "--inspect",
+        action="store_true",
+        help="also write the graphs that the page's Inspect needs, as `python -m export inspect` "
+        "does, unless the model has more than 50 million parameters",
+    )
+    parser.add_argument(
         "--verbose", action="store_true", help="print each comparison with its worst difference"
     )
 
@@ -126,7 +132,9 @@ def target_of(options: argparse.Namespace, family: Path) -> "Target":
         "" if options.license else own.terms,
     )
     name = options.name or options.out.name
-    return Target(options.out, name, hub, split_names(options.quantize), options.force)
+    return Target(
+        options.out, name, hub, split_names(options.quantize), options.force, options.inspect
+    )
 
 
 def split_names(text: str) -> list[str]:

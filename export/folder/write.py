@@ -72,6 +72,7 @@ from training.run.directory import Run
 
 CHANGED = ("config.json", "genai_config.json", "tokenizer_config.json")  # files of a family
 
+INSPECT_PARAMETERS = 50_000_000  # Inspect's graph of more takes minutes, and 0.2 GB and more
 INT8_COPIES = 5  # of the fp32 weights, which ONNX Runtime's quantizer holds at once, about
 
 
@@ -83,6 +84,7 @@ class Target(NamedTuple):
     hub: Hub
     formats: Sequence[str] = ()  # smaller files to add, see export.quantize.save
     force: bool = False  # keep those that are much worse
+    inspect: bool = False  # add Inspect's graphs, if there are at most INSPECT_PARAMETERS
 
 
 def export_run(run: Run, target: Target) -> list[Check]:
@@ -155,7 +157,7 @@ def write_verified(
 ) -> list[Check]:
     """Fill the folder `target.out` by calling `write`, then add smaller files, card and facts.
 
-    It has the Inspect tab's graphs if the folder that it replaces has them.
+    It has the Inspect tab's graphs if the folder that it replaces has them, too.
     Return the checks, none of which failed; raises UserError if one fails.
     """
     check_model_folder(target.out, facts)
@@ -177,8 +179,9 @@ def write_verified(
         facts = replace(facts, parity=tuple(checks))
         write_card(folder / "README.md", facts, target.hub)
         write_facts(folder, facts)
-        has_inspect = target.out.exists() and INSPECT in read_facts(target.out).sha256
-        if has_inspect and not isinstance(facts.config, Seq2SeqConfig):
+        is_asked = target.inspect and facts.parameters <= INSPECT_PARAMETERS
+        had_inspect = target.out.exists() and INSPECT in read_facts(target.out).sha256
+        if (is_asked or had_inspect) and not isinstance(facts.config, Seq2SeqConfig):
             add_inspect(folder)
         check_model_folder(target.out, facts)  # again: a person may have put something there since
     return checks

@@ -269,6 +269,20 @@ def test_with_the_graph_the_folder_still_loads_verifies_and_may_be_written_again
     assert load_bundle(copy).facts.sha256.keys() >= {INSPECT, UNTRAINED}
 
 
+@pytest.mark.parametrize("most", [10**5, 10**3])
+def test_an_export_adds_the_graphs_of_a_model_that_is_not_large(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export.folder.write, "INSPECT_PARAMETERS", most)
+    out = tmp_path / "model"
+    assert main([str(TINY / "run"), "--out", str(out), "--inspect"]) == 0
+    is_small = read_facts(out).parameters <= most
+    assert is_small == (most == 10**5)
+    assert ({INSPECT, UNTRAINED} <= read_facts(out).sha256.keys()) == is_small
+    assert (out / INSPECT).is_file() == is_small
+    load_bundle(out)
+
+
 def test_the_graph_is_standard_and_has_named_axes(inspectable: Path) -> None:
     graph = onnx.load(inspectable / INSPECT)
     assert [(o.domain, o.version) for o in graph.opset_import] == [("", 18)]

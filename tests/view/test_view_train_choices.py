@@ -64,6 +64,8 @@ def test_a_model_is_trained_further_by_adapters_alone(page: Page, home: Path) ->
     expect(page).to_have_url(re.compile(r"\?model=adapted$"), timeout=LONG_MS)
     [answer] = talk(page, "Is the red lamp in stock?")
     assert "in stock" in answer
+    enter(page, "Inspect")  # the export has written what it needs
+    expect(page.get_by_role("group", name="tokens").get_by_role("button").first).to_be_visible()
 
 
 def test_what_was_chosen_stays_in_another_language(visit: Visit, url: str) -> None:

@@ -220,7 +220,7 @@ class Workbench:
             return [*training, *self.fetching(str(asked.get("dataset")))]
         if kind == "export":
             out = self.models / settings["name"]
-            return ["-m", "export", str(run), "--out", str(out)]
+            return ["-m", "export", str(run), "--out", str(out), "--inspect"]
         about = [f"--me={name}" for name in map(str.strip, settings["me"].split(";")) if name]
         about += [f"--columns={settings['columns']}"] if settings["columns"] else []
         if settings["begun"] and kind == "train":
