@@ -404,7 +404,7 @@ def test_a_system_message_of_nearly_all_chats_is_said_to_be_kept(
     file = tmp_path / "chats.jsonl"
     file.write_text("\n".join(rows))
     told = look(find_files([file])).summary()
-    expected = "note: nearly all chats begin with the system message 'Be kind.': "
+    expected = 'note: nearly all chats begin with the system message "Be kind.": '
     assert (expected in told) == is_told
 
 

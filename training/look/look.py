@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
 
-from gptcore.checks import UserError, brief
+from gptcore.checks import UserError
 from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import cut_for, document_text
@@ -19,7 +19,7 @@ from training.formats.found import Asked, Document, Item, Kind, NoText, People, 
 from training.formats.places import File
 from training.formats.reading import read_files
 from training.look.notices import Notices
-from training.look.samples import Draw, beginning, seen
+from training.look.samples import Draw, beginning, seen, shortened
 from training.look.wordings import Wordings
 from training.machine.progress import progress
 from training.plan.scaling import vocabulary
@@ -41,8 +41,8 @@ LITTLE = (
     "megabyte is better"
 )
 USUAL_SYSTEM = (
-    "nearly all chats begin with the system message {}: the model keeps it, and begins every chat "
-    "with it that brings no other"
+    'nearly all chats begin with the system message "{}": the model keeps it, and begins every '
+    "chat with it that brings no other"
 )
 HELD_OUT = (
     'note: the document that begins with "{}" may be set aside to measure on, as unseen text, and '
@@ -268,7 +268,7 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
     is_unused = bool(asked.me) and not any(file.people for file in found)
     told = [UNUSED_ME * is_unused, *notices.lines(survey.n_equal)]
     if survey.usual_system:
-        told.append(USUAL_SYSTEM.format(brief(survey.usual_system)))
+        told.append(USUAL_SYSTEM.format(shortened(survey.usual_system)))
     told.append(wordings.line())
     return Look(found, survey, [*filter(None, told)], draw.kept, asked)
 

@@ -306,7 +306,7 @@ export class Train {
     }
     this.files.disabled = this.dataset.disabled = Boolean(doing);
     this.fetch.disabled = Boolean(doing) || !this.dataset.value;
-    const n = texts.filter(({ name }) => Object.hasOwn(refused, name)).length;
+    const n = texts.filter(({ name }) => Object.hasOwn(refused, name) && !asking.includes(name)).length;
     const waits = asking.length ? "" : say("train.unusable"); // a question is asked above
     this.set(this.unused, unusable ? waits : n ? say("train.unused", { n }) : "");
     this.set(this.look, unusable ? "" : this.ofFields(look)); // its reasons stand beside the files
