@@ -258,9 +258,8 @@ def own_template(template: str, form: ChatFormat) -> str:
 
     The family's own, such as Qwen2.5's, stands in the template already.
     """
-    usual = form.usual_system
-    written = json.dumps(usual + form.system[1], ensure_ascii=False)[1:-1]
-    return template if written in template else with_usual_system(template, usual)
+    written = json.dumps(form.opening_alone, ensure_ascii=False)[1:-1]
+    return template if written in template else with_usual_system(template, form.usual_system)
 
 
 @waiting("writing the graph and the weights")

@@ -61,7 +61,7 @@ def with_usual_system(template: str, message: str) -> str:
         return template
     first = f"[{{'role': 'system', 'content': {json.dumps(message, ensure_ascii=False)}}}]"
     return (
-        f"{{% if messages[0]['role'] != 'system' %}}"
+        f"{{% if not messages or messages[0]['role'] != 'system' %}}"
         f"{{% set messages = {first} + messages %}}{{% endif %}}{template}"
     )
 

@@ -156,8 +156,13 @@ def chat_page(chat: dict[str, Any]) -> str:
 
 def written(parts: Parts) -> str:
     return " ".join(
-        str(part) if isinstance(part, int) else f"`{escaped(repr(part))}`" for part in parts
+        str(part) if isinstance(part, int) else quoted(escaped(repr(part))) for part in parts
     )
+
+
+def quoted(text: str) -> str:
+    """Return text as code in Markdown, also if it holds a backtick."""
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def values_table(graph: dict[str, list[dict[str, Any]]], known: list[str]) -> str:

@@ -1,12 +1,13 @@
 """A table of questions: its rows are also asked one after the other, in one chat."""
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from chatml import FOREIGN
+from chatml import CHATML, FOREIGN
 from token_shards import BYTES
 
 from gptcore.text.chat_template import Message, messages_of, render, replies
@@ -49,11 +50,28 @@ def test_rows_of_a_table_follow_each_other_as_in_one_chat(
     assert 1 in lengths and max(lengths) > 4
 
 
-@pytest.mark.parametrize("chats", [LONG_CHATS, OTHER_SYSTEMS, 88 * TABLE])
+UNMARKED = Tokenizer(  # where a later question stands is told by the reply's end alone
+    FOREIGN.ranks,
+    special=FOREIGN.special,
+    chat=replace(CHATML, opening_alone="<|im_start|>Q: ", user=("", "\n"), system=("", "\n")),
+)
+GREETED = [[{"role": "user", "content": "Hi"}, *row] for row in TABLE]
+
+
+@pytest.mark.parametrize(
+    ("chats", "tokenizer"),
+    [
+        (LONG_CHATS, BYTES),
+        (OTHER_SYSTEMS, BYTES),
+        (88 * TABLE, BYTES),
+        (GREETED, BYTES),
+        (TABLE, UNMARKED),
+    ],
+)
 def test_chats_that_are_no_table_of_questions_stay_apart(
-    chats: list[list[Message]], tmp_path: Path
+    chats: list[list[Message]], tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    rows = rows_of(chats, tmp_path, BYTES)
+    rows = rows_of(chats, tmp_path, tokenizer)
     documents = rows.documents(0)
     assert not len(Exchanges(rows).follow(documents, np.random.default_rng(1)))
     assert (documents == rows.documents(0)).all()

@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 from conftest import Refused
+from token_shards import BYTES
 
 import training.data.sources
 from gptcore.config import PRESETS
 from gptcore.text.chat_template import messages_of
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
+from training.data.corpus import with_usual_system
 from training.data.shards.folder import prepare
-from training.data.sources import name_of, run_data_of
+from training.data.sources import OWN, name_of, run_data_of
 from training.data.survey import survey
 from training.formats.places import find_files
 from training.jobs.options import Text, read_text, tokenised
@@ -26,7 +28,7 @@ def test_without_a_text_the_dialogues_are_read_and_the_run_knows_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(training.data.sources, "N_DIALOGUES", 60)
-    options = Namespace(text=[], shards=None, full_vocabulary=False)
+    options = Namespace(text=[], shards=None, full_vocabulary=False, tokenizer=None)
     text = read_text(options, seed=1)
     assert "no text is named, so 60 made-up dialogues are read" in capsys.readouterr().out
     tokenizer.save(tmp_path / "tokenizer")
@@ -47,20 +49,22 @@ def test_of_held_out_conversations_the_replies_are_counted(
     assert data.few_held_out and shards.manifest["splits"]["val"]["n_tokens"] > 2000
 
 
-@pytest.mark.parametrize(("letters", "is_kept"), [(256, True), (257, False)])
-def test_a_system_message_as_long_as_the_context_is_not_kept(
+@pytest.mark.parametrize("name", [None, "tokenizer"])  # which is to be trained, or given
+@pytest.mark.parametrize(("letters", "is_kept"), [(42, True), (43, False)])
+def test_a_system_message_of_more_than_a_third_of_the_context_is_not_kept(
     letters: int,
     is_kept: bool,
+    name: str | None,
     tmp_path: Path,
-    tokenizer: Tokenizer,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    system = {"role": "system", "content": "k" * letters}
+    system = {"role": "system", "content": ("ж" if name else "жжж") * letters}  # two bytes each
     chats = [[system, *messages_of([f"What is {n}?", f"It is {n}."])] for n in range(20)]
     text = Text(lambda: chats, "chats", survey(lambda: chats), seconds=0.0)
-    options = Namespace(text=["chats"], shards=None, full_vocabulary=False)
-    tokenizer.save(tmp_path / "tokenizer")
-    shards = tokenised(options, text, tmp_path, PRESETS["tiny"], str(tmp_path / "tokenizer"))
+    place = str(tmp_path / name) if name else None
+    options = Namespace(text=["chats"], shards=None, full_vocabulary=False, tokenizer=place)
+    with_usual_system(BYTES, "Be old.").save(tmp_path / "tokenizer")  # another model's
+    shards = tokenised(options, text, tmp_path, PRESETS["tiny"], place or OWN)
     assert shards.tokenizer.chat.usual_system == is_kept * system["content"]
     note = "note: the chats' system message is too long to be kept in a context of 256 tokens: "
     assert (note in capsys.readouterr().out) is not is_kept

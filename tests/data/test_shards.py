@@ -20,7 +20,7 @@ from training.data.encodings import compact
 from training.data.shards.folder import Shards, load_shards, prepare, sample_texts
 from training.data.shards.shard import ShardWriter
 from training.data.shards.tokenising import tokenise
-from training.data.sources import finished_shards
+from training.data.sources import finished_shards, run_data_of
 from training.data.survey import survey
 from training.formats.places import find_files
 from training.run.facts import FEW_HELD_OUT
@@ -211,6 +211,20 @@ def test_what_is_held_out_is_learned_if_it_is_too_little_to_measure_on(
     assert len(learned) == 3 + (n_words == 900)
 
 
+def test_of_a_table_the_tokens_with_a_loss_decide_whether_what_is_held_out_is_learned(
+    tmp_path: Path,
+) -> None:
+    """Its questions are no tokens to measure on."""
+    table = [
+        messages_of([f"What is the number {i} called? " * 4, f"It is {i}."]) for i in range(99)
+    ]
+    shards = prepare(lambda: table, tmp_path, 0, BYTES, held_out=0.1)
+    held_out, learned = documents_in(shards, "val"), documents_in(shards, "train")
+    assert sum(map(len, held_out)) > FEW_HELD_OUT, "with the questions"
+    assert run_data_of(shards, "a table").few_held_out
+    assert len(learned) == 99 and all(document in learned for document in held_out)
+
+
 def test_ids_over_65535_are_written_in_four_bytes(tmp_path: Path) -> None:
     pairs = [bytes(pair) for pair in product(range(256), repeat=2)]
     large = Tokenizer({t: i for i, t in enumerate([bytes([b]) for b in range(256)] + pairs)})
@@ -302,8 +316,10 @@ def test_the_system_message_of_nearly_all_chats_begins_those_without_one(tmp_pat
     n_written = made.tokenizer.show(ids).count("<|system|>")
     assert n_written == len(made.split("train")[0].starts) == 20
     BYTES.save(tmp_path / "model")  # whose tokenizer is told no system message
-    named = finished_shards(made.location, tmp_path, str(tmp_path / "model"))
-    assert named.manifest == made.manifest
+    assert finished_shards(made.location, tmp_path, str(tmp_path / "model")).path == made.path
+    plain = prepare(lambda: chats, tmp_path / "plain", 0, BYTES)
+    made.tokenizer.save(tmp_path / "kind")  # and one that is told another than the shards'
+    assert finished_shards(plain.location, tmp_path, str(tmp_path / "kind")).path == plain.path
 
 
 @pytest.mark.parametrize("texts", [[], ["a single document " * 9], ["equal", "equal"]])

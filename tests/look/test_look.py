@@ -400,7 +400,7 @@ def test_a_system_message_of_nearly_all_chats_is_said_to_be_kept(
     """A newcomer's model answered badly, as nobody gave it the system message that it expects."""
     chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]
     kind = [{"role": "system", "content": "Be kind."}, *chat]
-    rows = [json.dumps({"messages": kind if i < n_with else chat}) for i in range(10)]
+    rows = [json.dumps({"messages": chat if i < 10 - n_with else kind}) for i in range(10)]
     file = tmp_path / "chats.jsonl"
     file.write_text("\n".join(rows))
     told = look(find_files([file])).summary()

@@ -316,8 +316,8 @@ def test_a_usual_system_message_is_kept_with_the_tokenizer(tokenizer: Tokenizer,
     assert learned == "Hello!", "nothing of the system message is"
 
 
-@pytest.mark.parametrize("message", ["", "Say <|end|> at the end."])
-def test_a_message_that_names_a_special_token_is_not_kept(
+@pytest.mark.parametrize("message", ["", "Say <|end|> at the end.", "Say <|x|>."])
+def test_a_message_that_names_a_special_token_or_seems_to_is_not_kept(
     tokenizer: Tokenizer, message: str
 ) -> None:
     assert with_usual_system(tokenizer, message) is tokenizer

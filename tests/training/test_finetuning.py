@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from trained import once, set_options
 
 from export.__main__ import main as export_main
-from export.folder.write import write_family
+from export.folder.write import own_template, write_family
 from export.formats.hugging_face import transformers_config
 from export.formats.weights import write_weights
 from gptcore.bundle import VARIANTS, load_bundle, read_facts, write_facts
@@ -35,6 +35,7 @@ from gptcore.text.chat_format import ChatFormat
 from gptcore.text.chat_template import messages_of, render
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
+from training.data.corpus import with_usual_system
 from training.data.rows import IGNORED, Rows
 from training.data.sources import shards_of
 from training.evaluation.validation import questions, sample_prompts
@@ -442,6 +443,25 @@ def test_the_system_message_of_all_chats_is_the_tuned_models_here_and_elsewhere(
         text = template.render(messages=chat, add_generation_prompt=True)
         assert text == run.tokenizer.show(render(chat, run.tokenizer, prompt=True))
         assert text.count("<|im_start|>system") == 1 and (usual in text) == (SYSTEM not in chat)
+
+
+def test_a_familys_own_system_message_is_another_than_its_end() -> None:
+    """Most chats of others have the end of Qwen2.5's alone."""
+    usual = "You are Qwen. You are a helpful assistant."
+    template = TEMPLATE.replace("Be helpful.", usual)
+    form = CHATML.with_usual_system(usual)
+    assert own_template(template, form) == template
+    learned = own_template(template, CHATML.with_usual_system("You are a helpful assistant."))
+    chat = [{"role": "user", "content": "Hi"}]
+    text = jinja2.Environment().from_string(learned).render(messages=chat)
+    assert "\nYou are a helpful assistant.<" in text and "Qwen" not in text
+
+
+def test_a_model_of_ours_with_a_usual_system_message_is_of_no_family(tmp_path: Path) -> None:
+    folder = shutil.copytree(NANO, tmp_path / "nano")
+    with_usual_system(Tokenizer.load(NANO), "Be kind.").save(folder)
+    keep_family(folder, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -103,10 +103,17 @@ def ids_and_mask(document: Document, tokenizer: Tokenizer) -> tuple[np.ndarray, 
     """
     found, unlearned = ids_and_unlearned(document, tokenizer)
     ids = np.array(found, np.int64)
+    return ids, learned_mask(ids, unlearned, tokenizer)
+
+
+def learned_mask(
+    ids: np.ndarray, unlearned: list[tuple[int, int]], tokenizer: Tokenizer
+) -> np.ndarray:
+    """Return a mask of the ids that are learned; `unlearned`: see ids_and_unlearned."""
     mask = loss_mask(ids, tokenizer)
     for start, stop in [(0, 1), *unlearned]:
         mask[start:stop] = False
-    return ids, mask
+    return mask
 
 
 def check_learnable(tokenizer: Tokenizer, name: object) -> None:
@@ -123,9 +130,9 @@ def with_usual_system(tokenizer: Tokenizer, message: str) -> Tokenizer:
     """Return a tokenizer in whose format chats without a system message have this one.
 
     It is the given one if there is no message, or if the message holds the name of a special token,
-    which a format would take for the token.
+    which a format would take for the token, or a `<|`, which our chat template breaks up.
     """
-    if not message or tokenizer.special_pattern.search(message):
+    if not message or "<|" in message or tokenizer.special_pattern.search(message):
         return tokenizer
     it, chat = tokenizer, tokenizer.chat.with_usual_system(message)
     return Tokenizer(it.ranks, it.pattern, it.kept, it.special, chat, it.added, it.normal_form)

@@ -31,6 +31,8 @@ class Exchanges:
         if not may_be_table or reply_end(rows.tokenizer) is None:
             return
         marker = user_marker(rows.tokenizer)
+        if not marker:
+            return  # in such a format nothing tells where a user begins
         for _, start, length in documents.tolist():
             opening = opening_of(rows, (0, start, start + length), marker)
             if opening is not None:
@@ -56,16 +58,15 @@ class Exchanges:
 
 
 def opening_of(rows: Rows, piece: tuple[int, int, int], marker: list[int]) -> list[int] | None:
-    """Return the ids before what the user says first; None if there is not one reply to learn."""
+    """Return the ids before what the user says; None unless one message and one reply are there."""
     ids, hidden = rows.join([piece])
     is_learned = loss_mask(ids, rows.tokenizer) & ~hidden
     n_replies = np.count_nonzero(is_learned[1:] & ~is_learned[:-1])
     if n_replies != 1:
         return None
     found = ids.tolist()
-    places = (i for i in range(len(found)) if found[i : i + len(marker)] == marker)
-    at = next(places, None)
-    return None if at is None else found[:at]
+    places = [i for i in range(len(found)) if found[i : i + len(marker)] == marker]
+    return found[: places[0]] if len(places) == 1 else None
 
 
 def user_marker(tokenizer: Tokenizer) -> list[int]:

@@ -8,14 +8,16 @@
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from gptcore.checks import UserError
 from gptcore.text.tokenizer import Tokenizer
-from training.data.corpus import Corpus, Document, read_documents, texts_of, with_usual_system
+from training.data.corpus import Corpus, Document, read_documents, texts_of
 from training.data.encodings import NAMES, compact, count_ids, named_encoding
 from training.data.leaks import without_leaks
 from training.data.shards.folder import CACHE, Shards, is_finished, is_url, open_shards
@@ -119,14 +121,19 @@ def finished_shards(location: str, cache: Path, tokenizer: str | None) -> Shards
         named = named_encoding(tokenizer)
         is_theirs = (named.ranks, named.pattern) == (own.ranks, own.pattern)
     elif tokenizer and tokenizer != OWN:
-        named = with_usual_system(Tokenizer.load(tokenizer), own.chat.usual_system)
-        is_theirs = named.sha256 == own.sha256
+        is_theirs = identity(Tokenizer.load(tokenizer)) == identity(own)
     if not is_theirs:
         raise UserError(
             f"the shards at {location} have another tokenizer than {tokenizer}: prepare the text "
             f"with --tokenizer {tokenizer}"
         )
     return shards
+
+
+def identity(tokenizer: Tokenizer) -> tuple[Any, ...]:
+    """Return all that tells one tokenizer from another, but for its usual system message."""
+    it, form = tokenizer, replace(tokenizer.chat, opening_alone="")
+    return it.ranks, it.pattern, it.kept, it.special, form, it.added, it.normal_form
 
 
 def run_data_of(shards: Shards, source: str, datasets: Mapping[str, float] = {}) -> RunData:

@@ -7,11 +7,11 @@
 
 import hashlib
 from array import array
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from gptcore.text.chat_template import Message
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import Corpus, document_number, document_text
 from training.formats.found import Document
@@ -22,7 +22,8 @@ MAX_VALIDATION_BYTES = 500_000  # a larger corpus holds out a smaller share
 # Of fewer, a loss says nothing, and every document that is held out is one that is not learned: so
 # small a corpus holds out one document alone.
 MIN_VALIDATION_BYTES = 4000
-NEARLY_ALL = 0.8  # of the chats: those with their usual system message, less those with another
+NEARLY_ALL = 0.9  # of the chats, which have their usual system message
+MOST_SYSTEMS = 1000  # different system messages that are counted
 BEGINNING_BYTES = 400_000  # text that trains the tokenizer of a first estimate
 
 
@@ -55,7 +56,7 @@ class Surveyor:
         self.beginning: list[str] = []
         self.lowest: tuple[int, Document] | None = None  # by its number
         self.n_bytes = self.n_characters = self.n_chats = 0
-        self.system, self.n_lead = "", 0  # a chats' system message, and its lead over all others
+        self.systems = Counter[str]()  # how many chats begin with each of these system messages
 
     def add(self, document: Document) -> int:
         """Count a document, and return its bytes."""
@@ -72,23 +73,18 @@ class Surveyor:
         self.n_characters += len(text)
         if not isinstance(document, str):
             self.n_chats += 1
-            self.add_system(document)
+            system = document[0]["content"] if document[0]["role"] == "system" else ""
+            if system in self.systems or len(self.systems) < MOST_SYSTEMS:
+                self.systems[system] += 1
         return n_bytes
 
-    def add_system(self, chat: list[Message]) -> None:
-        """Count a chat for its system message, or against the one that leads.
-
-        One message at a time is kept (Boyer and Moore, MJRTY, 1981).
-        """
-        system = chat[0]["content"] if chat[0]["role"] == "system" else ""
-        if not self.n_lead:
-            self.system = system
-        self.n_lead += 1 if system == self.system else -1
-
     @property
-    def has_usual_system(self) -> bool:
-        """Whether nearly all chats begin with one and the same system message."""
-        return self.n_chats > 0 and self.n_lead >= NEARLY_ALL * self.n_chats
+    def usual_system(self) -> str:
+        """The system message with which nearly all chats begin, or ""."""
+        for message, n in self.systems.most_common(1):
+            if n >= NEARLY_ALL * self.n_chats:
+                return message
+        return ""
 
     def survey(self, held_out: float | None = None) -> Survey:
         """Return the counts, and choose the documents that are held out.
@@ -110,7 +106,7 @@ class Surveyor:
             # At least one document is held out, and one is not.
             validation_limit=max(min(limit, max(self.numbers, default=0)), smallest + 1),
             only_held_out=lowest if is_small else None,
-            usual_system=self.system if self.has_usual_system else "",
+            usual_system=self.usual_system,
         )
 
 

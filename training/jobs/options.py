@@ -209,6 +209,13 @@ def asked_of(options: argparse.Namespace) -> Asked:
     return Asked(tuple(options.me or ()), columns)
 
 
+def is_too_long(message: str, context: int, tokenizer: Tokenizer | None) -> bool:
+    """Return whether a system message takes more than a third of the context."""
+    # A tokenizer that is trained on the text makes of it a token for three bytes or more.
+    n_tokens = len(tokenizer.encode(message)) if tokenizer else len(message.encode()) / 3
+    return 3 * n_tokens > context
+
+
 def tokenised(
     options: argparse.Namespace, text: Text, folder: Path, model: ModelConfig, encoding: str
 ) -> Shards:
@@ -217,8 +224,10 @@ def tokenised(
     tokenizer = open_tokenizer(encoding, text.corpus, options.full_vocabulary)
     if tokenizer and text.survey.n_chats:
         check_learnable(tokenizer, encoding)
+    if tokenizer and encoding == options.tokenizer:  # the other model's system message is its own
+        tokenizer = Tokenizer(tokenizer.ranks, tokenizer.pattern, tokenizer.kept)
     found = text.survey
-    if len(found.usual_system) > model.block_size:  # a third of the context, in tokens
+    if is_too_long(found.usual_system, model.block_size, tokenizer):
         print(TOO_LONG_USUAL.format(model.block_size))
         found = dataclasses.replace(found, usual_system="")
     return prepare(text.corpus, folder, model.vocab_size, tokenizer, found=found)

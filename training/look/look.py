@@ -41,8 +41,9 @@ LITTLE = (
     "megabyte is better"
 )
 USUAL_SYSTEM = (
-    'nearly all chats begin with the system message "{}": the model keeps it, and begins every '
-    "chat with it that brings no other"
+    'nearly all chats begin with the system message "{}": the model keeps it, begins every chat '
+    "with it that brings no other, and may answer badly after another; whoever has the model or "
+    "its page can read it"
 )
 HELD_OUT = (
     'note: the document that begins with "{}" may be set aside to measure on, as unseen text, and '

@@ -17,7 +17,7 @@ from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.system.files import file_sha256, read_json
 from gptcore.system.wording import word
-from gptcore.text.tokenizer import FACTS_NAME
+from gptcore.text.tokenizer import FACTS_NAME, Tokenizer
 from training.run.directory import CONFIG, Run
 from training.run.facts import Base
 
@@ -149,7 +149,8 @@ def whole_weights(run: Run, checkpoint: "Checkpoint") -> "Tensors":
 
 def keep_family(path: Path, run: Path) -> None:
     """Copy the files of a model made elsewhere from a model folder, or from a run that has them."""
-    source = path if (path / FACTS_NAME).is_file() else path / FAMILY
+    is_theirs = (path / FACTS_NAME).is_file() and not Tokenizer.load(path).is_ours
+    source = path if is_theirs else path / FAMILY
     for name in FAMILY_FILES:
         if (source / name).is_file():
             (run / FAMILY).mkdir(parents=True, exist_ok=True)

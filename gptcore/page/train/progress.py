@@ -78,7 +78,7 @@ def reported(path: Path) -> dict[str, Any]:
     The report comes a moment after the first figures. Until then these may be of few tokens.
     """
     try:
-        return dict(read_json(path))
+        return {"few_held_out": False} | dict(read_json(path))  # older reports lack it
     except OSError:
         return {"taken": None, "samples": None, "findings": [], "few_held_out": True}
 

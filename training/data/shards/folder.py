@@ -27,7 +27,13 @@ from gptcore.system.files import file_sha256, files_in, locked, new_folder, read
 from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.typed_json import check_format
-from training.data.corpus import Corpus, document_number, document_text, with_usual_system
+from training.data.corpus import (
+    Corpus,
+    document_number,
+    document_text,
+    learned_mask,
+    with_usual_system,
+)
 from training.data.shards.remote import MANIFEST, RemoteFolder
 from training.data.shards.shard import Shard, ShardWriter
 from training.data.shards.tokenising import Tokens, tokenise
@@ -251,7 +257,7 @@ def write_splits(
         writers["val" if is_held_out else "train"].add(made.ids, made.unlearned)
         if is_held_out and n_held_out < FEW_HELD_OUT:
             held_out.append(made)
-            n_held_out += made.n_learned
+            n_held_out += learned_mask(made.ids, made.unlearned, tokenizer).sum()
     if only is None and n_held_out < FEW_HELD_OUT:
         for made in held_out:
             writers["train"].add(made.ids, made.unlearned)

@@ -35,10 +35,6 @@ class Tokens(NamedTuple):
     ids: np.ndarray
     unlearned: list[tuple[int, int]]
 
-    @property
-    def n_learned(self) -> int:
-        return len(self.ids) - sum(stop - start for start, stop in self.unlearned)
-
 
 def tokenise(documents: Iterable[Document], tokenizer: Tokenizer, dtype: str) -> Iterator[Tokens]:
     """Yield the documents with their ids, in order."""
