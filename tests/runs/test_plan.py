@@ -145,7 +145,7 @@ def test_of_more_minutes_than_a_text_needs_it_is_said_why_they_end(
     task = SimpleNamespace(steps_per_epoch=n_tokens / 2_000, tokens_per_step=2_000)
     tell(run, task, 0.1, seconds, expected="")
     why = f"the training ends after {500 if n_tokens == 4_000 else 60} passes over it, as more"
-    note = f"note: --minutes 2 is more than this text needs: {why} would do no good\n"
+    note = f"note: --minutes 2 is more than this text needs: {why} would teach it nothing new\n"
     said = capsys.readouterr().out
     assert (note in said) == is_said == ("--minutes" in said)
 

@@ -39,8 +39,8 @@ def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> 
     if run.clock and seconds < SPARED * run.clock.budget_s:
         print(
             f"note: --minutes {float(run.options['minutes']):g} is more than this text needs: the "
-            f"training ends after {counted(round(epochs), 'pass')} over it, as more would do no "
-            f"good"
+            f"training ends after {counted(round(epochs), 'pass')} over it, as more would teach "
+            f"it nothing new"
         )
     n_rows = round(task.steps_per_epoch * training.batch_size)
     for doubt in doubts(training, n_rows, round(n_tokens / n_rows)):
