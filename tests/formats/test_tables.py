@@ -77,6 +77,22 @@ def test_of_a_workbook_the_first_sheet_with_rows_is_read(workbook: Path, tmp_pat
     assert documents(packed) == documents(workbook)
 
 
+def saved(path: Path, *rows: tuple[str, ...]) -> Path:
+    """Write a workbook of one sheet."""
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.worksheets[0].append(row)
+    book.save(path)
+    return path
+
+
+def test_a_title_above_two_columns_of_a_workbook_is_skipped(tmp_path: Path) -> None:
+    rows = [("Our shop's FAQ",), ("Question", "Answer"), ("Hi", "Hello!")]
+    path = saved(tmp_path / "faq.xlsx", *rows)
+    assert documents(path) == [CHAT]
+    assert "it is a title above the names of the columns (first: row 1)" in told(path)
+
+
 def test_a_workbook_may_say_that_it_is_huge(workbook: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(workbook) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}

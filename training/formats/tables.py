@@ -122,11 +122,16 @@ def numbered_rows(
 def is_title(row: list[str], below: list[str]) -> bool:
     """Whether a first row has one cell alone, above a table.
 
+    Of two cells it is the first, as numbered rows have a name above the second alone.
+
     >>> is_title(["Our questions"], ["Question", "Answer"]), is_title(["text"], ["Hi, you"])
+    (True, False)
+    >>> is_title(["Our questions", ""], ["Question", "Answer"]), is_title(["", "said"], ["0", "Hi"])
     (True, False)
     """
     is_alone = sum(map(bool, row)) == 1 and not known(row)
-    return is_alone and (len(row) > 2 or len(row) == 1 < len(below))
+    is_above_more = len(below) > 1 and sum(map(bool, map(str.strip, below))) != 1  # or a gap
+    return is_alone and (len(row) > 2 or (row[0] != "" and is_above_more))
 
 
 def check_names(head: list[str]) -> None:
