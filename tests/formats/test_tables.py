@@ -124,8 +124,14 @@ def test_a_workbook_may_say_that_it_is_huge(workbook: Path, tmp_path: Path) -> N
         documents(write(tmp_path / "bomb.xlsx", zipped(members)))
 
 
+NO_SUCH_TEXT = (
+    b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>'
+    b'<row><c t="s"><v>9</v></c></row></sheetData></worksheet>'
+)
+
+
 @pytest.mark.parametrize("name", ["xl/workbook.xml", "xl/worksheets/sheet1.xml"])
-@pytest.mark.parametrize("content", [b"", b"<", b"<workbook/>", bytes(100)])
+@pytest.mark.parametrize("content", [b"", b"<", b"<workbook/>", bytes(100), NO_SUCH_TEXT])
 def test_a_damaged_workbook_is_no_traceback(
     workbook: Path, tmp_path: Path, name: str, content: bytes
 ) -> None:

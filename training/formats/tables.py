@@ -169,7 +169,7 @@ def read_excel(file: File, asked: Asked) -> Found:
                     rows = [*sheet_rows(sheet)]
                 elif any(True for _ in sheet_rows(sheet)):
                     others.append(sheet.title)
-        except (*DAMAGED, KeyError, TypeError, SyntaxError, ValueError) as error:
+        except (*DAMAGED, LookupError, TypeError, SyntaxError, ValueError) as error:
             reason = shorten(str(error))
             raise Unreadable(f"it is a damaged workbook ({reason}): save it as CSV") from None
     yield from documents("Excel", named_rows(evened(rows), asked.columns), asked)
