@@ -98,6 +98,12 @@ def test_a_title_above_two_columns_of_a_workbook_is_skipped(tmp_path: Path) -> N
     assert "it is a title above the names of the columns (first: row 1)" in told(path)
 
 
+def test_carriage_returns_in_cells_are_no_words(tmp_path: Path) -> None:
+    """Excel writes a line break of Windows in this form."""
+    path = saved(tmp_path / "poem.xlsx", ("text",), ("One line._x000D_\nAnother.",))
+    assert documents(path) == ["One line.\nAnother."]
+
+
 def test_a_hidden_sheet_is_read_only_if_all_are(tmp_path: Path) -> None:
     """A table's drop-down lists have their words in one."""
     path = saved(tmp_path / "faq.xlsx", ("text",), ("open",), ("closed",))

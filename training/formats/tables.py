@@ -203,7 +203,8 @@ def cell_text(cell: Any) -> str:
     """
     if cell is None:
         return ""
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+    whole = isinstance(cell, float) and cell.is_integer()
+    return str(int(cell) if whole else cell).replace("_x000D_", "")  # Excel's carriage return
 
 
 def read_parquet(file: File, asked: Asked) -> Found:
