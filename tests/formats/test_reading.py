@@ -311,3 +311,18 @@ def test_a_title_above_the_names_of_columns_is_skipped(tmp_path: Path) -> None:
     path = write(tmp_path / "faq.csv", "Our shop,,\nQuestion,Answer,Since\nHi,Hello!,2020\n")
     assert documents(path) == [CHAT]
     assert "skipped 1: it is a title above the names of the columns (first: line 1)" in told(path)
+
+
+@pytest.mark.parametrize("title", ["Our shop's FAQ", "Our shop's FAQ;", "Our shop's FAQ;\n;"])
+def test_a_title_above_two_columns_is_skipped(tmp_path: Path, title: str) -> None:
+    """Excel gives every row as many cells as the longest has."""
+    path = write(tmp_path / "faq.csv", f"{title}\nQuestion;Answer\nHi;Hello!\n")
+    assert documents(path) == [CHAT]
+    assert "it is a title above the names of the columns (first: line 1)" in told(path)
+
+
+@pytest.mark.parametrize("table", [",Said\n0,Hi!\n1,Hello!\n", "Said,\nHi!,\nHello!,\n"])
+def test_the_only_name_of_two_columns_is_no_title(tmp_path: Path, table: str) -> None:
+    path = write(tmp_path / "said.csv", table)
+    assert documents(path) == ["Hi!", "Hello!"]
+    assert "column 'Said'" in told(path)

@@ -77,9 +77,51 @@ def test_of_a_workbook_the_first_sheet_with_rows_is_read(workbook: Path, tmp_pat
     assert documents(packed) == documents(workbook)
 
 
+def saved(path: Path, *rows: tuple[str, ...]) -> Path:
+    """Write a workbook of one sheet."""
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.worksheets[0].append(row)
+    book.save(path)
+    return path
+
+
+def members_of(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_a_title_above_two_columns_of_a_workbook_is_skipped(tmp_path: Path) -> None:
+    rows = [("Our shop's FAQ",), ("Question", "Answer"), ("Hi", "Hello!")]
+    path = saved(tmp_path / "faq.xlsx", *rows)
+    assert documents(path) == [CHAT]
+    assert "it is a title above the names of the columns (first: row 1)" in told(path)
+
+
+def test_carriage_returns_in_cells_are_no_words(tmp_path: Path) -> None:
+    """Excel writes a line break of Windows in this form."""
+    path = saved(tmp_path / "poem.xlsx", ("text",), ("One line._x000D_\nAnother.",))
+    assert documents(path) == ["One line.\nAnother."]
+
+
+def test_a_hidden_sheet_is_read_only_if_all_are(tmp_path: Path) -> None:
+    """A table's drop-down lists have their words in one."""
+    path = saved(tmp_path / "faq.xlsx", ("text",), ("open",), ("closed",))
+    book = openpyxl.load_workbook(path)
+    book.worksheets[0].sheet_state = "hidden"
+    table = book.create_sheet("FAQ")
+    table.append(("Question", "Answer"))
+    table.append(("Hi", "Hello!"))
+    book.save(path)
+    assert documents(path) == [CHAT]
+    assert "skipped" not in told(path)
+    members = members_of(path)
+    members["xl/workbook.xml"] = members["xl/workbook.xml"].replace(b'"visible"', b'"hidden"')
+    assert documents(write(path, zipped(members))) == ["open", "closed"]
+
+
 def test_a_workbook_may_say_that_it_is_huge(workbook: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(workbook) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
+    members = members_of(workbook)
     sheet = "xl/worksheets/sheet1.xml"
     members[sheet] = re.sub(rb'ref="[^"]*"', b'ref="A1:XFD1048576"', members[sheet], count=1)
     assert documents(write(tmp_path / "huge.xlsx", zipped(members))) == documents(workbook)
@@ -88,13 +130,18 @@ def test_a_workbook_may_say_that_it_is_huge(workbook: Path, tmp_path: Path) -> N
         documents(write(tmp_path / "bomb.xlsx", zipped(members)))
 
 
+NO_SUCH_TEXT = (
+    b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>'
+    b'<row><c t="s"><v>9</v></c></row></sheetData></worksheet>'
+)
+
+
 @pytest.mark.parametrize("name", ["xl/workbook.xml", "xl/worksheets/sheet1.xml"])
-@pytest.mark.parametrize("content", [b"", b"<", b"<workbook/>", bytes(100)])
+@pytest.mark.parametrize("content", [b"", b"<", b"<workbook/>", bytes(100), NO_SUCH_TEXT])
 def test_a_damaged_workbook_is_no_traceback(
     workbook: Path, tmp_path: Path, name: str, content: bytes
 ) -> None:
-    with zipfile.ZipFile(workbook) as archive:
-        members = {one: archive.read(one) for one in archive.namelist()}
+    members = members_of(workbook)
     path = write(tmp_path / "bad.xlsx", zipped(members | {name: content}))
     with pytest.raises(UserError, match=r"bad\.xlsx: it is a (damaged workbook|table with)"):
         documents(path)

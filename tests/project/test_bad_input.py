@@ -286,6 +286,10 @@ def test_a_name_without_its_folder_is_told_the_folder(
     words = (chats, "--out", "out", "--init")
     assert refused(training_main, *words, "mine").endswith("did you mean 'runs/mine'?")
     assert refused(training_main, *words, "default").endswith("did you mean 'models/default'?")
+    assert refused(training_main, *words, "models/smollm2-135m") == (
+        "error: --init models/smollm2-135m is neither a model folder nor a run: "
+        "`python -m export fetch --list` names models to fetch"
+    )
     assert refused(export_main, "runs/mine") == (
         "error: name the folder to write: --out models/mine"
     )

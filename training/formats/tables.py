@@ -122,11 +122,16 @@ def numbered_rows(
 def is_title(row: list[str], below: list[str]) -> bool:
     """Whether a first row has one cell alone, above a table.
 
+    Of two cells it is the first, as numbered rows have a name above the second alone.
+
     >>> is_title(["Our questions"], ["Question", "Answer"]), is_title(["text"], ["Hi, you"])
+    (True, False)
+    >>> is_title(["Our questions", ""], ["Question", "Answer"]), is_title(["", "said"], ["0", "Hi"])
     (True, False)
     """
     is_alone = sum(map(bool, row)) == 1 and not known(row)
-    return is_alone and (len(row) > 2 or len(row) == 1 < len(below))
+    is_above_more = len(below) > 1 and sum(map(bool, map(str.strip, below))) != 1  # or a gap
+    return is_alone and (len(row) > 2 or (row[0] != "" and is_above_more))
 
 
 def check_names(head: list[str]) -> None:
@@ -149,30 +154,37 @@ def is_header(row: list[str], below: list[str]) -> bool:
 
 
 def read_excel(file: File, asked: Asked) -> Found:
-    """Yield the documents of a workbook's first sheet that has rows."""
+    """Yield the documents of a workbook's first sheet that has rows and is not hidden."""
     import openpyxl
 
+    rows: list[tuple[str, list[str]]] = []
+    others = []
     with seekable(file) as stream, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of drop-down lists and the like, which are no words
         try:
             book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
-            sheets = [(sheet.title, sheet_rows(sheet)) for sheet in book.worksheets]
-        except (*DAMAGED, KeyError, TypeError, SyntaxError, ValueError) as error:
+            shown = [sheet for sheet in book.worksheets if sheet.sheet_state == "visible"]
+            for sheet in shown or book.worksheets:
+                if not rows:
+                    rows = [*sheet_rows(sheet)]
+                elif any(True for _ in sheet_rows(sheet)):
+                    others.append(sheet.title)
+        except (*DAMAGED, LookupError, TypeError, SyntaxError, ValueError) as error:
             reason = shorten(str(error))
             raise Unreadable(f"it is a damaged workbook ({reason}): save it as CSV") from None
-    full = [(title, rows) for title, rows in sheets if rows] or [("", [])]
-    yield from documents("Excel", named_rows(evened(full[0][1]), asked.columns), asked)
-    for title, _ in full[1:]:
+    yield from documents("Excel", named_rows(evened(rows), asked.columns), asked)
+    for title in others:
         reason = "only the first sheet with rows is read: save this one as a file of its own"
         yield Skip(f"sheet {title}", reason)
 
 
-def sheet_rows(sheet: Any) -> list[tuple[str, list[str]]]:
-    """Return a sheet's rows that have words, each with its place; their lengths may differ."""
+def sheet_rows(sheet: Any) -> Iterator[tuple[str, list[str]]]:
+    """Yield a sheet's rows that have words, each with its place; their lengths may differ."""
     sheet.reset_dimensions()  # what a file says of its size may be wrong, or far too large
-    rows = enumerate(sheet.iter_rows(values_only=True), 1)
-    cells = ((f"row {n}", [*map(cell_text, row)]) for n, row in rows)
-    return [(where, row) for where, row in cells if any(map(str.strip, row))]
+    for number, row in enumerate(sheet.iter_rows(values_only=True), 1):
+        cells = [*map(cell_text, row)]
+        if any(map(str.strip, cells)):
+            yield f"row {number}", cells
 
 
 def evened(rows: list[tuple[str, list[str]]]) -> Iterator[tuple[str, list[str]]]:
@@ -191,7 +203,8 @@ def cell_text(cell: Any) -> str:
     """
     if cell is None:
         return ""
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+    whole = isinstance(cell, float) and cell.is_integer()
+    return str(int(cell) if whole else cell).replace("_x000D_", "")  # Excel's carriage return
 
 
 def read_parquet(file: File, asked: Asked) -> Found:

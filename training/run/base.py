@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gptcore.bundle import FACTS, INDEX, TRAINABLE, WEIGHTS, read_facts
-from gptcore.checks import UserError
+from gptcore.checks import UserError, nearest_beside
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.system.files import file_sha256, read_json
 from gptcore.system.wording import word
@@ -40,9 +40,13 @@ def shape_of(path: Path) -> tuple[ModelConfig, Path]:
     """Return the shape of a model folder or run, and its tokenizer's folder. Raises UserError."""
     if (path / FACTS).is_file():
         config, tokenizer = read_facts(path).config, path
-    else:
+    elif path.exists():
         check_not_foreign(path)
         config, tokenizer = Run.load(path).model, path / "tokenizer"
+    else:
+        listed = "`python -m export fetch --list` names models to fetch"
+        hint = nearest_beside(path, "runs", "models") or listed
+        raise UserError(f"--init {path} is neither a model folder nor a run: {hint}")
     if isinstance(config, Seq2SeqConfig):
         raise UserError(f"--init {path} is a translator: name a language model")
     return config, tokenizer
