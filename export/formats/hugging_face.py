@@ -188,7 +188,7 @@ def genai_config(config: ModelConfig, ids: TokenIds) -> dict[str, Any]:
     return {"model": model, "search": search}
 
 
-def tokenizer_config(config: ModelConfig, is_chat: bool, usual_system: str) -> dict[str, Any]:
+def tokenizer_config(config: ModelConfig, is_chat: bool, usual_system: str = "") -> dict[str, Any]:
     """Return tokenizer_config.json; a base model's has no chat template.
 
     `usual_system`: the system message of chats that bring none, or "".

@@ -125,6 +125,9 @@ def test_a_workbook_may_say_that_it_is_huge(workbook: Path, tmp_path: Path) -> N
     sheet = "xl/worksheets/sheet1.xml"
     members[sheet] = re.sub(rb'ref="[^"]*"', b'ref="A1:XFD1048576"', members[sheet], count=1)
     assert documents(write(tmp_path / "huge.xlsx", zipped(members))) == documents(workbook)
+    far = b'<row r="1000000000"><c r="A1000000000"><v>1</v></c></row></sheetData>'
+    members[sheet] = members[sheet].replace(b"</sheetData>", far)
+    assert documents(write(tmp_path / "far.xlsx", zipped(members))) == documents(workbook)
     members["xl/sharedStrings.xml"] = bytes(60_000_000)
     with pytest.raises(UserError, match=r"bomb\.xlsx: it unpacks from .* as no text does"):
         documents(write(tmp_path / "bomb.xlsx", zipped(members)))

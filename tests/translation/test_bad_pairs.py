@@ -36,7 +36,7 @@ def test_pairs_that_are_all_held_out_or_all_too_long_are_refused(
 ) -> None:
     line = ("translate", pairs_file, "--out", tmp_path / "out", *TRANSLATE)
     said = refused(training_main, *line, "--set=block_size=2")
-    assert "every pair to train on is longer than block_size=2 tokens: enlarge it" in said
+    assert "every pair to train on is longer than block_size=2: enlarge it" in said
     assert "--validation" in refused(training_main, *line, "--validation", pairs_file)
     assert not (tmp_path / "out").exists()
 

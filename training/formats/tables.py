@@ -39,6 +39,7 @@ DAY = re.compile(DATE)
 LOOKED_AT = 100  # rows that a guess is made from
 LISTED = 12  # names of columns
 ROWS_AT_ONCE = 100  # of Parquet, in memory; a row may have pictures
+MOST_ROWS = 1 << 20  # of a sheet, as in Excel
 
 
 def read_table(file: File, asked: Asked) -> Found:
@@ -181,7 +182,8 @@ def read_excel(file: File, asked: Asked) -> Found:
 def sheet_rows(sheet: Any) -> Iterator[tuple[str, list[str]]]:
     """Yield a sheet's rows that have words, each with its place; their lengths may differ."""
     sheet.reset_dimensions()  # what a file says of its size may be wrong, or far too large
-    for number, row in enumerate(sheet.iter_rows(values_only=True), 1):
+    # Rows that are left out before a number are yielded, and a number may be a billion.
+    for number, row in enumerate(sheet.iter_rows(max_row=MOST_ROWS, values_only=True), 1):
         cells = [*map(cell_text, row)]
         if any(map(str.strip, cells)):
             yield f"row {number}", cells
