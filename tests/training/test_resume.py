@@ -334,7 +334,7 @@ def test_a_damaged_summary_is_written_again(
     assert run.summary()["val_loss"] == both[0].summary()["val_loss"]
 
 
-LONG = {"dropout": 0.1, "steps": 120}
+LONG = {"dropout": 0.1, "steps": 60}
 
 
 def started(out: Path, chats: Path, **changed: int) -> subprocess.Popen:
@@ -386,7 +386,7 @@ def test_ctrl_c_saves_says_how_to_go_on_and_the_end_is_the_same(
     out, err = process.communicate(timeout=120)
     assert process.returncode == INTERRUPTED and "Traceback" not in err, err
     step = newest_checkpoint(tmp_path / "stopped" / "checkpoints")[0].facts["step"]
-    assert 3 <= step < 120
+    assert 3 <= step < 60
     advice = (
         f"saved step {step}\nto continue: python -m training --out {tmp_path / 'stopped'} --resume"
     )

@@ -301,7 +301,7 @@ def test_a_source_too_long_is_left_out_of_the_score_and_the_samples_stay_in_step
     write_pairs([("红" * 40, "red"), *pairs], tmp_path / "pairs.tsv")
     assert export_main(["score", str(translation_folder), str(tmp_path / "pairs.tsv")]) == 0
     said = capsys.readouterr().out
-    assert "left out 1 sources of more than 32 tokens" in said and "5 sentences" in said
+    assert "left out 1 source of more than 32 tokens" in said and "5 sentences" in said
     model = load_translator(translation_folder, threads=1)
     for source, target in pairs:
         assert f"  {source} -> {translate(model, source).text}   ({target})\n" in said
@@ -349,12 +349,11 @@ def test_weights_in_several_files_are_read_back(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["vaswani", "handbook"])
-def test_the_graphs_of_the_other_textbook_translators_equal_pytorch(
-    preset: str, translator: OnnxTranslator, tmp_path: Path
+def test_the_graphs_of_another_textbook_translator_equal_pytorch(
+    translator: OnnxTranslator, tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    network = build_model(replace(TRANSLATORS[preset], **TINY))
+    network = build_model(replace(TRANSLATORS["handbook"], **TINY))
     change_vectors(network)
     (tmp_path / "onnx").mkdir()
     write_translator(network, tmp_path / "onnx")
@@ -372,7 +371,7 @@ def test_a_textbook_decoder_trains_exports_verifies_and_writes(
     sentences = [english for _, english in made_up_pairs(600)]
     text.write_text("\n".join(sentences), encoding="utf-8")
     Tokenizer.train(sentences, 290).save(tmp_path / "tokenizer")
-    sizes = {"block_size": 16, "n_layer": 2, "n_embd": 32, "n_inner": 48, "batch_size": 4}
+    sizes = {"block_size": 16, "n_layer": 1, "n_embd": 32, "n_inner": 48, "batch_size": 4}
     options = set_options(**sizes, micro_batch_size=4, steps=5)
     words = ["--tokenizer", str(tmp_path / "tokenizer"), "--preset", preset, *options]
     out, folder = str(tmp_path / "run"), tmp_path / "model"
