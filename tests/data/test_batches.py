@@ -38,8 +38,11 @@ def slow_rows(
 
 
 def slow_following(documents: list[np.ndarray], rng: np.random.Generator) -> set[int]:
-    """Draw which conversations of one reply follow another such, if most documents are such."""
-    is_one = [ids.tolist()[1:2] == [USER] and sum(ids == ASSISTANT) == 1 for ids in documents]
+    """Draw which exchanges of one message and one reply follow another, if most documents are."""
+    is_one = [
+        ids.tolist()[1:2] == [USER] and sum(ids == USER) == sum(ids == ASSISTANT) == 1
+        for ids in documents
+    ]
     if sum(is_one) <= len(documents) / 2:
         return set()
     possible = [i for i in range(1, len(documents)) if is_one[i - 1] and is_one[i]]

@@ -32,7 +32,7 @@ def test_the_end_of_the_program_waits_for_a_line_that_is_translated() -> None:
         "    async for _ in translated(model, 'hello there\\n' * 9, 16): pass",
         "    await asyncio.Event().wait()",  # for other requests
         "begun.clear(), done.clear()",
-        "atexit.register(lambda: print(done == line))",
+        "atexit.register(lambda: print(done != [] and done == line * (len(done) // len(line))))",
         "Thread(target=asyncio.run, args=[serve()], daemon=True).start()",
         "begun.wait()",
     )
