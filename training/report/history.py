@@ -44,7 +44,8 @@ class History:
 
     @property
     def step(self) -> int:
-        return self.lines[-1]["step"] if self.lines else 0
+        """The last step: the last one logged, or the later one at which the run was stopped."""
+        return max(self.lines[-1]["step"] if self.lines else 0, self.taken or 0)
 
     @property
     def is_at_end(self) -> bool:

@@ -280,7 +280,7 @@ export default {
   "train.from": "Begin with",
   "train.from.new": "a new model",
   "train.lora": "Small adapters only (LoRA)",
-  "train.lora.why": "less memory, for larger models: the weights it has stay as they are",
+  "train.lora.why": "for a model too large for this memory; a small model learns less this way",
   "train.name": "Name of the model",
   "train.plan": "Plan",
   "train.start": "Train",

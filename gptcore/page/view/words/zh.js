@@ -279,7 +279,7 @@ export default {
   "train.from": "起点",
   "train.from.new": "全新的模型",
   "train.lora": "只训练小型适配器（LoRA）",
-  "train.lora.why": "占用内存更少，适合较大的模型；原有的权重保持不变",
+  "train.lora.why": "适合内存放不下的大模型；小模型这样学到的较少",
   "train.name": "模型名称",
   "train.plan": "计划",
   "train.start": "训练",
