@@ -53,6 +53,7 @@ n_inner = 64
 SLOW_FIXTURES = {
     "all_variants",
     "browser",
+    "deep",
     "imported",
     "inspectable",
     "large",

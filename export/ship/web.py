@@ -31,6 +31,7 @@ from gptcore.system.files import (
     cache_folder,
     file_sha256,
     files_in,
+    locked,
     new_folder,
     read_json,
     write_json,
@@ -209,14 +210,15 @@ def fetch_runtime() -> Path:
     """Return the folder with the runtime's files; npm downloads them once into the cache."""
     versions = [pinned(package)[0] for package in RUNTIME]
     cached = cache_folder() / f"site-{'-'.join(versions)}"
-    if cached.is_dir():
-        return cached
-    print(f"fetching {', '.join(RUNTIME)} from npm to {cached}")
-    with tempfile.TemporaryDirectory() as temporary, new_folder(cached) as folder:
-        for package, files in RUNTIME.items():
-            archive = npm_pack(package, *pinned(package), Path(temporary))
-            for name in files:
-                extract(archive, name, folder)
+    with locked(cached.with_name(f"{cached.name}.lock")):
+        if cached.is_dir():
+            return cached
+        print(f"fetching {', '.join(RUNTIME)} from npm to {cached}")
+        with tempfile.TemporaryDirectory() as temporary, new_folder(cached) as folder:
+            for package, files in RUNTIME.items():
+                archive = npm_pack(package, *pinned(package), Path(temporary))
+                for name in files:
+                    extract(archive, name, folder)
     return cached
 
 

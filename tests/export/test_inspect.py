@@ -269,7 +269,8 @@ def test_with_the_graph_the_folder_still_loads_verifies_and_may_be_written_again
     assert load_bundle(copy).facts.sha256.keys() >= {INSPECT, UNTRAINED}
 
 
-@pytest.mark.parametrize("most", [pytest.param(10**5, marks=pytest.mark.slow), 10**3])
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [10**5, 10**3])
 def test_an_export_adds_the_graphs_of_a_model_that_is_not_large(
     most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

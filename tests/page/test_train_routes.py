@@ -404,6 +404,7 @@ def test_what_a_look_has_found_is_forgotten_when_the_next_one_begins(bench: Work
     assert state["refused"] == {} and state["people"] == ["Ann", "Ben"]
 
 
+@pytest.mark.slow
 def test_little_talk_begins_with_the_model_that_ships_until_a_person_chooses(
     bench: Workbench,
 ) -> None:

@@ -114,6 +114,7 @@ def six(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_six_chats_train_after_two_lines(
     six: Path,
     tmp_path: Path,

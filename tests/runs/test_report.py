@@ -290,7 +290,7 @@ def test_a_row_of_a_run_tells_of_the_weights_that_are_taken(tmp_path: Path) -> N
     assert row["bits per byte of the training text"] == "3.5000"
 
 
-def test_a_run_that_was_stopped_between_two_logged_steps_is_at_the_saved_one(tmp_path: Path) -> None:
+def test_a_run_stopped_between_two_logged_steps_is_at_the_saved_one(tmp_path: Path) -> None:
     run = made_up(tmp_path / "mine", steps=50, finished=False)
     (run.checkpoints / "step-57").mkdir(parents=True)
     row = facts(History(run))

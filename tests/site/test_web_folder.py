@@ -1,13 +1,16 @@
 """The folder that `python -m export web` writes."""
 
 import json
+import os
 import re
 import shutil
 import stat
+import sys
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 import pytest
-from conftest import Refused
+from conftest import ROOT, Refused
 from playwright.sync_api import expect
 from sites import Open
 
@@ -106,3 +109,13 @@ def test_npm_is_needed_once_and_its_failure_is_told(
     said = refused(main, "web", model_folder, "--out", tmp_path / "b")
     assert "npm could not fetch onnxruntime-web" in said and "no way" in said
     assert not list((tmp_path / "cache").rglob("*.mjs")) and not (tmp_path / "b").exists()
+
+
+def test_two_that_need_the_runtime_at_once_download_it_once(tmp_path: Path) -> None:
+    fetching = [sys.executable, "-c", "from export.ship.web import fetch_runtime; fetch_runtime()"]
+    there = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    both = [Popen(fetching, env=there, stdout=PIPE, text=True, cwd=ROOT) for _ in range(2)]
+    said = [process.communicate()[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert "".join(said).count("fetching onnxruntime-web") == 1
+    assert list(tmp_path.rglob("ort.wasm.min.mjs"))

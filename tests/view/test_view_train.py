@@ -139,9 +139,11 @@ def test_little_talk_begins_with_the_model_that_ships_until_a_person_chooses(pag
     expect(page.locator("#train-start")).to_have_value("")
 
 
-@pytest.mark.parametrize(
-    ("said", "shown"),
-    [
+def test_an_export_says_in_words_what_it_does(page: Page) -> None:
+    doing = {"doing": "export", "said": "", "missing": ""}
+    page.route("**/train/state", lambda route: route.fulfill(json=route.fetch().json() | doing))
+    enter(page, "Train")
+    for doing["said"], shown in (
         ("starting PyTorch: 00:01", "opening the model"),
         ("writing the graph and the weights: 00:04", "writing its files"),
         ("PyTorch: logits and cache:  41%|██▊| 7/17", "computing with PyTorch"),
@@ -151,39 +153,26 @@ def test_little_talk_begins_with_the_model_that_ships_until_a_person_chooses(pag
         ),
         ("cached equals uncached:  50%|█| 9/18 [00:01]", "writing with it, token by token"),
         ("exporting runs/mine to models/mine", ""),
-    ],
-)
-def test_an_export_says_in_words_what_it_does(page: Page, said: str, shown: str) -> None:
-    def answer(route: Route) -> None:
-        doing = {"doing": "export", "said": said, "missing": ""}
-        route.fulfill(json=route.fetch().json() | doing)
+    ):
+        begun = "Making a model folder of it, which takes about a minute …"
+        expect(status(page)).to_have_text(f"{begun} {shown}")
 
-    page.route("**/train/state", answer)
+
+def test_the_time_left_is_said_in_words(page: Page) -> None:
+    run = {"path": "runs/book", "step": 2, "steps": 9, "bits_per_byte": None}
+    run |= {"loss": [], "held_out": [], "samples": None, "findings": []}
+    run |= {"is_measuring": False, "is_chat": True, "is_saved": False, "is_complete": False}
+    doing = {"doing": "train", "is_stepping": True, "run": run}
+    page.route("**/train/state", lambda route: route.fulfill(json=route.fetch().json() | doing))
+    run["left_s"] = 0.9
     enter(page, "Train")
-    begun = "Making a model folder of it, which takes about a minute …"
-    expect(status(page)).to_have_text(f"{begun} {shown}")
-
-
-@pytest.mark.parametrize(
-    ("left_s", "shown"),
-    [
+    for run["left_s"], shown in (
         (0.9, "a moment left"),
         (1.2, "1 second left"),
         (89, "89 seconds left"),
         (95, "2 minutes left"),
-    ],
-)
-def test_the_time_left_is_said_in_words(page: Page, left_s: float, shown: str) -> None:
-    def answer(route: Route) -> None:
-        run = {"path": "runs/book", "step": 2, "steps": 9, "left_s": left_s, "bits_per_byte": None}
-        run |= {"loss": [], "held_out": [], "samples": None, "findings": []}
-        run |= {"is_measuring": False, "is_chat": True, "is_saved": False, "is_complete": False}
-        doing = {"doing": "train", "is_stepping": True, "run": run}
-        route.fulfill(json=route.fetch().json() | doing)
-
-    page.route("**/train/state", answer)
-    enter(page, "Train")
-    expect(status(page)).to_have_text(f"step 2 of 9 · {shown}")
+    ):
+        expect(status(page)).to_have_text(f"step 2 of 9 · {shown}")
 
 
 def test_the_keys_that_go_through_the_datasets_download_none(page: Page) -> None:
