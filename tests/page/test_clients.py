@@ -282,7 +282,7 @@ def page() -> Iterator[str]:
 def test_schemathesis_finds_no_error(page: str, document: str, checks: str, tmp_path: Path) -> None:
     program = (install("schemathesis", SCHEMATHESIS) / PYTHON).with_name("schemathesis")
     words = [program, "run", f"{page}{document}", "--checks", checks]
-    words += ["--max-examples", "40", "--request-timeout", "60", "--no-color"]
+    words += ["--max-examples", "20", "--request-timeout", "60", "--no-color"]
     told = subprocess.run(
         list(map(str, words)), cwd=tmp_path, capture_output=True, text=True, timeout=300
     )

@@ -48,7 +48,7 @@ def test_a_model_is_trained_further_by_adapters_alone(page: Page, home: Path) ->
     page.get_by_label("Begin with").select_option(label="gptcore nano")
     expect(adapters).not_to_be_checked()
     adapters.check()
-    page.get_by_role("spinbutton", name="Minutes").fill("0.5")
+    page.get_by_role("spinbutton", name="Minutes").fill("0.25")
     page.get_by_label("Name of the model").fill("adapted")
     with page.expect_response("**/train/state"):
         pass  # what the server does not know yet stays
