@@ -1,13 +1,18 @@
 """What the tests of the chat view share: a page in a real browser, and what people do on it."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from api_server import ENDLESS, slow_steps
-from conftest import SECONDS
+from conftest import NANO, SECONDS
 from playwright.sync_api import Browser, Locator, Page, expect
+
+from gptcore.model import load_model
+from gptcore.models import Models
+from gptcore.page.train.workbench import Workbench
 
 expect.set_options(timeout=1000 * SECONDS)
 
@@ -141,6 +146,12 @@ def slow_network(page: Page, bytes_per_s: int) -> Iterator[None]:
     network.send("Network.emulateNetworkConditions", limits | {"downloadThroughput": bytes_per_s})
     yield
     network.send("Network.emulateNetworkConditions", limits | {"downloadThroughput": -1})
+
+
+def serve_train(serve: Callable[..., str], home: Path) -> str:
+    """The address of a page with Train, whose runs and models are in a folder."""
+    models = Models(load_model(NANO, threads=1))
+    return serve(models, bench=Workbench(home / "runs", home / "models", models.add))
 
 
 def shop() -> bytes:

@@ -6,13 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import NANO, SCREENSHOTS, Visit
-from in_browser import enter, give, press, shop, status, talk
+from conftest import SCREENSHOTS, Visit
+from in_browser import enter, give, press, serve_train, shop, status, talk
 from playwright.sync_api import Page, Route, expect
-
-from gptcore.model import load_model
-from gptcore.models import Models
-from gptcore.page.train.workbench import Workbench
 
 pytestmark = pytest.mark.slow
 
@@ -26,8 +22,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(home: Path, serve: Callable[..., str]) -> str:
-    models = Models(load_model(NANO, threads=1))
-    return serve(models, bench=Workbench(home / "runs", home / "models", models.add))
+    return serve_train(serve, home)
 
 
 @pytest.fixture(autouse=True)
