@@ -7,6 +7,7 @@ python -m export --from-gguf FILE --out models/NAME     from the same as llama.c
 """
 
 import argparse
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,9 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the content of the model folder."""
     parser.add_argument("--name", help="the model's name (default: that of the folder)")
     parser.add_argument(
-        "--license", help="licence for the model card (default: the model's own or none)"
+        "--license",
+        type=licence,
+        help="licence for the model card, as the Hub names it (default: the model's own or none)",
     )
     parser.add_argument("--language", default="", help="languages for the model card, as `en,zh`")
     parser.add_argument("--datasets", default="", help="Hub names of data sets for the model card")
@@ -135,6 +138,15 @@ def target_of(options: argparse.Namespace, family: Path) -> "Target":
     return Target(
         options.out, name, hub, split_names(options.quantize), options.force, options.inspect
     )
+
+
+def licence(text: str) -> str:
+    """Return a licence's name, which stands in a README's front matter; for `type=`."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no name of the Hub's, such as mit, apache-2.0, cc-by-4.0 or other"
+        )
+    return text
 
 
 def split_names(text: str) -> list[str]:

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from export.commands.export import licence
 from export.ship.space import SDKS, write_space
 from gptcore.system.wording import word
 
@@ -18,7 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sdk", choices=SDKS, default="gradio", help="how the Hub runs it (%(default)s)"
     )
-    parser.add_argument("--license", help="licence for README.md (default: the model card's)")
+    parser.add_argument(
+        "--license",
+        type=licence,
+        help="licence for README.md, as the Hub names it (default: the model card's)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -30,16 +30,21 @@ STRAY = {".DS_Store", "Thumbs.db", "desktop.ini"}  # what looking at a folder le
 CACHE = "__pycache__"  # which a Space that ran has in its folders
 
 
+def check_outside(out: Path) -> None:
+    """Raise UserError if `out` is inside a model folder, which would hold more than it lists."""
+    for folder in out.resolve().parents:
+        if (folder / FACTS).is_file():
+            raise UserError(f"{out} is inside the model folder {folder}: choose another --out")
+
+
 def check_replaceable(out: Path, kind: str, mark: str, unlisted: Iterable[str] = ()) -> None:
     """Raise UserError if `out` exists and contains anything that this program did not write so.
 
     `mark`: the file by which a folder of this kind is known. `unlisted`: what such a folder has
     (files, and folders that are ours as a whole) if it was written before they listed their files.
-    An `out` inside a model folder is refused, too: that would hold more than it lists.
+    An `out` inside a model folder is refused, too.
     """
-    for folder in out.resolve().parents:
-        if (folder / FACTS).is_file():
-            raise UserError(f"{out} is inside the model folder {folder}: choose another --out")
+    check_outside(out)
     if not out.exists():
         return
     known = {}

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -66,8 +67,14 @@ def build_application(bundle: Bundle, out: Path) -> None:
 
 
 def application_name(bundle: Bundle) -> str:
-    """Return the model's name in a form that is safe for files."""
-    return re.sub(r"[^a-z0-9]+", "-", bundle.name.lower()).strip("-") or "chat"
+    """Return the model's name in a form that is safe for files, and another one for each name.
+
+    Letters of other scripts are left out; in their place it ends with a part of the name's hash.
+    """
+    name = re.sub(r"[^a-z0-9]+", "-", bundle.name.lower()).strip("-")
+    if any(letter.isalnum() and not letter.isascii() for letter in bundle.name):
+        return f"{name or 'chat'}-{sha256(bundle.name.encode()).hexdigest()[:6]}"
+    return name or "chat"
 
 
 def run_pyinstaller(name: str, work: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from string import Template
 
+from export.folder.replace import check_outside
 from export.ship.web import (
     INSIDE,
     SITE,
@@ -94,7 +95,8 @@ def sha256(page: str) -> str:
 
 
 def check_out(out: Path) -> None:
-    """Raise UserError if `out` exists and is not such a page as it was written."""
+    """Raise UserError if `out` is in a model folder, or exists and is not a page as written."""
+    check_outside(out)
     if out.is_dir():
         raise UserError(f"--out {out} is a folder: name a file, such as {out / 'chat.html'}")
     if not out.exists():

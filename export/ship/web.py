@@ -24,7 +24,7 @@ from export.folder.copy import copy_files
 from export.folder.replace import replacing
 from export.runtimes.environments import NPM
 from gptcore.bundle import INSPECT, UNTRAINED, VARIANTS, Bundle, data_file, graph_bytes
-from gptcore.checks import UserError
+from gptcore.checks import UserError, shorten
 from gptcore.page.facts import view_facts
 from gptcore.page.shell import VIEW
 from gptcore.system.files import (
@@ -236,13 +236,13 @@ def npm_pack(name: str, version: str, integrity: str, folder: Path) -> Path:
             f"npm is not installed, and the page needs {name} {version} from it once: "
             f"install Node.js"
         )
-    words = [npm, "pack", f"{name}@{version}", "--silent", "--ignore-scripts"]
+    words = [npm, "pack", f"{name}@{version}", "--loglevel=error", "--ignore-scripts"]
     done = subprocess.run(
         words, cwd=folder, capture_output=True, encoding="utf-8", errors="replace"
     )
     archive = folder / (done.stdout.split() or ["no archive"])[-1]
     if done.returncode != 0 or not archive.is_file():
-        said = " ".join((done.stderr or done.stdout).split())[-300:]
+        said = shorten(" ".join((done.stderr or done.stdout).split()), 300)
         raise UserError(f"npm could not fetch {name} {version}: is there a network? {said}")
     check_integrity(archive, integrity)
     return archive

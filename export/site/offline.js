@@ -3,6 +3,9 @@
 // files.js.
 
 const CACHE = "gptcore-site";
+const HERE = new URL("./", location).pathname;
+// Beside and below the site its host may have others.
+const OWN = /^($|index\.html$|site\.json$|manifest\.webmanifest$|[^/]+\.m?js$|(view|vendor|models)\/)/;
 const PATIENCE_MS = 3000; // with a server, where a file is kept
 const FOR_PEOPLE = /\.md$|\/LICENSE[^/]*$/; // some hosts serve no README.md
 let stalls = false; // the server, in this visit
@@ -14,8 +17,9 @@ addEventListener("install", (event) => {
 addEventListener("activate", (event) => event.waitUntil(clients.claim()));
 addEventListener("fetch", (event) => {
   const { request } = event;
-  const { origin, search } = new URL(request.url);
-  if (request.method === "GET" && origin === location.origin && !search) event.respondWith(answer(request));
+  const { origin, pathname, search } = new URL(request.url);
+  if (request.method !== "GET" || search || origin !== location.origin || !pathname.startsWith(HERE)) return;
+  if (OWN.test(pathname.slice(HERE.length))) event.respondWith(answer(request));
 });
 
 async function keepAll() {

@@ -68,11 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=environment("GRADIO_SERVER_NAME", "127.0.0.1"),
         help="address to listen on; 0.0.0.0: all (default: $GRADIO_SERVER_NAME or 127.0.0.1)",
     )
-    port = environment("PORT") or environment("GRADIO_SERVER_PORT") or "7860"
     parser.add_argument(
         "--port",
         type=int,
-        default=port,
+        default=usual_port(),
         help="port to listen on (default: $PORT, $GRADIO_SERVER_PORT or 7860)",
     )
     parser.add_argument(
@@ -185,6 +184,10 @@ def say_what_runs(model: "OnnxModel", translator: "OnnxTranslator | None") -> No
         print(f"there is a GPU, but this model is faster on the CPU, or {missing}")
 
 
+def usual_port() -> str:
+    return os.environ.get("PORT") or os.environ.get("GRADIO_SERVER_PORT") or "7860"
+
+
 def say_where(options: argparse.Namespace, host: str, token: str) -> None:
     """Print the address at which visitors open the page; `token` is the end of their link."""
     here = f"http://{reachable(host)}:{options.port}"
@@ -202,6 +205,8 @@ def run_window(options: argparse.Namespace, host: str) -> int:
     if for_others:
         given = " and ".join("--" + name.replace("_", "-") for name in for_others)
         raise UserError(f"--window is for this machine alone: leave out {given}")
+    if options.port != int(usual_port()):
+        raise UserError("--window keeps the port of its first start: leave out --port")
     from gptcore.window.application import show_models
 
     return show_models(options, trains(options, host))

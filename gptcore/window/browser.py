@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -39,12 +40,18 @@ QUIET = (  # nothing is asked of a person, and nothing of any other host
 SIZE = "1200,860"
 LOCK = "SingletonLock"  # Chromium's own name for it
 PAUSE = 0.5  # seconds
+# Exit codes of a browser that was closed, or ended by the system or a person; one that cannot open
+# a window may end by another signal ("No usable sandbox!" does).
+ENDED = (0, *(-getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n)))
 
 
 def find_browser() -> list[str]:
     """Return the command of a browser; raises UserError if there is none."""
     if chosen := os.environ.get(CHOSEN):
-        return [chosen] if Path(chosen).is_file() else words_of(chosen)
+        words = [chosen] if Path(chosen).is_file() else words_of(chosen)
+        if not words:
+            raise UserError(f"{CHOSEN} is blank: name a browser in it, or unset it")
+        return words
     for path in places():
         if Path(path).is_file():
             return [path]
@@ -83,8 +90,14 @@ class Browser:
         folder.mkdir(parents=True, exist_ok=True)
         self.words = [*command, f"--app={url}", f"--user-data-dir={folder}", *QUIET, *size]
         self.folder, self.said, self.is_closed = folder, folder / "browser.log", False
-        with open(self.said, "wb") as log:
-            self.process = subprocess.Popen(self.words, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            with open(self.said, "wb") as log:
+                self.process = subprocess.Popen(self.words, stdout=log, stderr=subprocess.STDOUT)
+        except OSError as error:
+            raise UserError(
+                f"{command[0]} cannot be started ({error.strerror}): name another browser in "
+                f"{CHOSEN}"
+            ) from None
 
     def show(self) -> None:
         """Open the page once more: the running browser takes it over from the new process."""
@@ -100,7 +113,7 @@ class Browser:
         except KeyboardInterrupt:
             self.close()
             raise
-        if code > 0 and not self.is_closed:
+        if code not in ENDED and not self.is_closed:
             lines = self.said.read_text("utf-8", "replace").splitlines() or ["it said nothing"]
             last = re.sub(r"^\[.*?\] ", "", lines[-1])  # without the time and place of a log
             raise UserError(f"{self.words[0]} ended with code {code}: {shorten(last, 200)}")

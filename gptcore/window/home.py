@@ -8,6 +8,7 @@ all later ones.
 """
 
 import json
+import os
 import socket
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
@@ -41,8 +42,10 @@ class Home:
 
         Raises UserError if another program has it, and AlreadyOpen if a window of this home does.
         """
-        port = self.known().get("port")
+        is_there, port = self.file.exists(), self.known().get("port")
         if type(port) is not int or not (0 < port < 2**16):
+            if is_there:
+                self.file.unlink(missing_ok=True)  # it is damaged
             return self.first_listen()
         with suppress(OSError):
             return listen_here(port)
@@ -59,9 +62,26 @@ class Home:
                 bound = listen_here(port)
             except OSError:
                 continue
-            self.remember(port=port)
-            return bound
+            if self.is_first(port):
+                return bound
+            for each in bound:
+                each.close()
+            return self.listen()
         raise UserError(f"no port from {PORTS[0]} to {PORTS[-1]} is free: end a program there")
+
+    def is_first(self, port: int) -> bool:
+        """Remember a port, unless a window that began at the same time remembers its own."""
+        own = self.file.with_name(f"{self.file.name}.{port}")
+        write_json(own, {"port": port})
+        try:
+            os.link(own, self.file)
+        except FileExistsError:
+            return False
+        except OSError:  # a disk without links
+            self.remember(port=port)
+        finally:
+            own.unlink()
+        return True
 
 
 class AlreadyOpen(Exception):

@@ -26,7 +26,7 @@ from gptcore.page.translate import translate_lines
 from gptcore.system.network import has_ipv6, listen
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.window.application import LOG, add_to_menu, check_files, open_log
-from gptcore.window.browser import CHOSEN, find_browser
+from gptcore.window.browser import CHOSEN, Browser, find_browser
 from gptcore.window.door import Door
 from gptcore.window.home import AlreadyOpen, Home
 from gptcore.window.open import open_window
@@ -190,6 +190,16 @@ def test_the_port_of_the_first_start_is_that_of_later_ones(tmp_path: Path, ports
         assert again == port
 
 
+def test_of_two_first_starts_at_once_one_is_the_window(tmp_path: Path) -> None:
+    with listening(Home(tmp_path)) as port:
+        pass
+    app = Door(lambda: None, print, "nano", tmp_path)  # type: ignore
+    with running(app, port), pytest.raises(AlreadyOpen):
+        Home(tmp_path).first_listen()  # as one that looked before the other one remembered
+    assert Home(tmp_path).known() == {"port": port}
+    assert [path.name for path in tmp_path.iterdir()] == ["window.json"]
+
+
 @contextmanager
 def listening(home: Home) -> Iterator[int]:
     """The port of a window of this home that does not answer yet."""
@@ -301,6 +311,10 @@ def test_a_window_is_for_this_machine_alone(refused: Refused, words: list[str]) 
     assert f"--window is for this machine alone: leave out {words[0]}" in said
 
 
+def test_a_window_has_a_port_of_its_own(refused: Refused) -> None:
+    assert "leave out --port" in refused(main, "--window", "--port", "9999")
+
+
 def test_a_browser_is_named_by_its_path_or_with_its_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +345,22 @@ def test_a_window_needs_a_browser_or_a_webview(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UserError, match="install Chromium, Chrome or Edge"):
         find_browser()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (" ", "GPTCORE_BROWSER is blank"),
+        ("/no/such/browser", "/no/such/browser cannot be started .+ in GPTCORE_BROWSER"),
+        ("/", "/ cannot be started"),
+    ],
+)
+def test_a_browser_that_is_none_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, said: str
+) -> None:
+    monkeypatch.setenv(CHOSEN, line)
+    with pytest.raises(UserError, match=said):
+        Browser(find_browser(), "http://localhost:1", tmp_path)
 
 
 # A browser that shows nothing: it writes what the page answers, and then its window is closed.
@@ -420,9 +450,10 @@ def test_a_browser_that_cannot_open_a_window_is_told_with_its_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: OnnxModel
 ) -> None:
     monkeypatch.setenv("DISPLAY", ":0")
-    monkeypatch.setenv(CHOSEN, "sh -c 'echo Missing X server; exit 3'")
-    with pytest.raises(UserError, match="sh ended with code 3: Missing X server"):
-        open_window(lambda: window_app(Models(model)), Home(tmp_path), "a")
+    for end, code in (("exit 3", "3"), ("kill -TRAP $$", "-5")):  # as where there is no sandbox
+        monkeypatch.setenv(CHOSEN, f"sh -c 'echo Missing X server; {end}'")
+        with pytest.raises(UserError, match=f"sh ended with code {code}: Missing X server"):
+            open_window(lambda: window_app(Models(model)), Home(tmp_path), "a")
 
 
 def test_what_a_program_without_a_terminal_says_is_in_a_file(tmp_path: Path) -> None:

@@ -1,14 +1,17 @@
 """The page in a window of its own, by Chromium's application mode on a virtual display."""
 
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
 
 from export.__main__ import main
-from gptcore.bundle import default_model
+from export.ship.desktop import application_name
+from gptcore.bundle import default_model, load_bundle
 
 
 def use(*words: str) -> None:
@@ -25,6 +28,14 @@ def use(*words: str) -> None:
 @pytest.mark.slow
 def test_a_window_keeps_its_chats_and_ends_when_it_is_closed() -> None:
     use(sys.executable, "-m", "gptcore", "--window")
+
+
+def test_applications_of_two_names_are_two() -> None:
+    bundle = load_bundle(default_model())
+    facts = [replace(bundle.facts, name=name) for name in ("小说", "诗歌", "A b!")]
+    names = [application_name(replace(bundle, facts=each)) for each in facts]
+    assert len(set(names)) == 3 and names[2] == "a-b"
+    assert all(re.fullmatch(r"chat-[0-9a-f]{6}", name) for name in names[:2])
 
 
 @pytest.mark.peers

@@ -110,6 +110,17 @@ def test_large_files_go_to_lfs(space: Path) -> None:
     assert large and all(any(path.match(pattern) for pattern in patterns) for path in large)
 
 
+@pytest.mark.parametrize("command", [["space"], []], ids=str)
+def test_a_licence_that_the_hub_cannot_read_is_refused(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*command, str(NANO), "--out", str(tmp_path / "out")]
+    with pytest.raises(SystemExit, match="2"):
+        main([*words, "--license", 'CC BY: 4.0 "x"'])
+    assert "is no name of the Hub's, such as mit" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_space_is_written_again_but_nothing_of_yours_is_deleted(
     tmp_path: Path, refused: Refused
 ) -> None:

@@ -111,6 +111,14 @@ def test_npm_is_needed_once_and_its_failure_is_told(
     assert not list((tmp_path / "cache").rglob("*.mjs")) and not (tmp_path / "b").exists()
 
 
+def test_the_reason_that_npm_gives_is_told(
+    model_folder: Path, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("npm_config_cache", "/dev/null/npm")
+    assert "npm error code ENOTDIR" in refused(main, "web", model_folder, "--out", tmp_path / "b")
+
+
 def test_two_that_need_the_runtime_at_once_download_it_once(tmp_path: Path) -> None:
     fetching = [sys.executable, "-c", "from export.ship.web import fetch_runtime; fetch_runtime()"]
     there = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}

@@ -147,6 +147,8 @@ def test_a_page_is_replaced_but_nothing_else(
         assert "is being written by another process" in refused(main, *words, out)
     assert build(model_folder, out).read_bytes() == chat_file.read_bytes()
     assert "name a file, such as" in refused(main, *words, tmp_path)
+    inside = tmp_path / "icon-bot" / "chat.html"
+    assert "is inside the model folder" in refused(main, *words, inside) and not inside.exists()
     mine = '<!doctype html><p data-name="mine">'
     (tmp_path / "diary.html").write_text(mine)
     assert "is not such a page" in refused(main, *words, tmp_path / "diary.html")

@@ -71,7 +71,17 @@ def test_the_size_is_told_and_a_second_visit_needs_no_network(
     assert [e for e in page.errors if "Failed to load resource" not in e] == []
 
 
-def test_a_new_version_shows_at_the_next_visit(site: Path, open_page: Open, tmp_path: Path) -> None:
+# Asks for a page and for a file of the site; the names of what the service worker has kept.
+KEPT = """async () => {
+    await Promise.all([fetch("blog/index.html"), fetch("site.json")]);
+    const kept = await (await caches.open("gptcore-site")).keys();
+    return kept.map(({ url }) => url.split("/").at(-2) + "/" + url.split("/").at(-1));
+}"""
+
+
+def test_a_new_version_shows_at_the_next_visit_and_other_pages_of_the_host_are_left_alone(
+    site: Path, open_page: Open, tmp_path: Path
+) -> None:
     copy = shutil.copytree(site, tmp_path / "some" / "site")
     for path in filter(Path.is_file, copy.rglob("*")):
         os.utime(path, (0, 0))  # of old files, a browser asks for no new ones for days
@@ -85,6 +95,10 @@ def test_a_new_version_shows_at_the_next_visit(site: Path, open_page: Open, tmp_
     page.reload()
     expect(page.locator(".bar .name")).to_have_text("renamed")
     expect(page.locator("body")).to_have_attribute("data-version", "2")
+    (copy / "blog").mkdir()
+    (copy / "blog" / "index.html").write_text("Monday", encoding="utf-8")
+    kept = page.evaluate(KEPT)
+    assert "site/site.json" in kept and "blog/index.html" not in kept
 
 
 def test_it_can_be_installed(site: Path, open_page: Open) -> None:
