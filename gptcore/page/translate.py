@@ -8,6 +8,7 @@
 """
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cache
@@ -105,7 +106,7 @@ def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Tr
     if not isinstance(text, str):
         raise UserError(f"the text must be a string, not {type(text).__name__}")
     beams = whole_number("beams", beams)
-    lines = text.strip().splitlines() or [""]
+    lines = re.split("\r\n|\r|\n", text.rstrip())  # not as splitlines, which splits sentences, too
     if len(lines) > MAX_LINES:
         raise UserError(f"the text has {len(lines)} lines; translate at most {MAX_LINES} at once")
     for number, line in enumerate(lines, 1):
