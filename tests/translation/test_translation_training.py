@@ -298,6 +298,20 @@ def test_pairs_that_are_too_long_do_not_count(
     assert run.data.n_bytes == sum(len(text.encode()) for pair in pairs[:38] for text in pair)
 
 
+@pytest.mark.parametrize(("n", "batch", "words"), [(3, 64, "2 rows"), (2, 8, "1 row")])
+def test_a_batch_larger_than_all_pairs_is_doubted(
+    n: int, batch: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = [("跑", "go"), ("猫", "a"), ("红", "i")][:n]
+    write_pairs(pairs, tmp_path / "pairs.tsv")
+    line = command(tmp_path / "pairs.tsv", tmp_path / "out", batch_size=batch, micro_batch_size=2)
+    assert main(line) == 0
+    said = capsys.readouterr().out
+    assert "2 steps, which read the text 2.0 times" in said
+    assert f"note: batch_size={batch}, but the text fills {words}: each step reads all of" in said
+    assert "epochs:" not in said
+
+
 def test_of_many_held_out_pairs_some_are_translated_and_all_are_measured(
     task: TranslationTask, trained: Seq2Seq, monkeypatch: pytest.MonkeyPatch
 ) -> None:
