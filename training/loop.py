@@ -267,7 +267,7 @@ def measure(
             samples = task.samples(state.model)
         records.evaluation(state.step, measured, samples)
     history = History(run)
-    figures = told(history.telling(measured))
+    figures = told(history.telling(measured)) or "too little unseen text to measure"
     tqdm.write(f"step {state.step}: {figures}\n  {samples[0][0]!r} -> {samples[0][1]!r}")
     return history
 

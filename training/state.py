@@ -209,9 +209,9 @@ def open_checkpoint(run: Run) -> Checkpoint:
     """
     checkpoint = run.newest_checkpoint()
     if run.is_complete and checkpoint.facts["step"] >= run.train.steps:
-        raise UserError(
-            f"{run.path} is complete already: nothing to resume "
-            f"(a new run goes on from its weights with --init {word(run.path)} --out DIR)"
-        )
+        said = f"{run.path} is complete already: nothing to resume"
+        if not isinstance(run.model, Seq2SeqConfig):
+            said += f" (a new run goes on from its weights with --init {word(run.path)} --out DIR)"
+        raise UserError(said)
     print(f"resuming from {checkpoint.path}")
     return checkpoint

@@ -19,11 +19,11 @@ from gptcore.models import Models
 from gptcore.page.facts import highest_max_tokens, usual_settings
 from gptcore.page.shell import Ask, view_asks
 from gptcore.page.streaming import stream
-from gptcore.page.translate import BEAMS, translated
+from gptcore.page.translate import BEAMS, fairly_translated
 from gptcore.translation.onnx import OnnxTranslator
 
-REPLIES = ("reply", "chat", "complete")
-CONCURRENT_REPLIES = 32  # to one kind of event, written at once; others wait in the queue
+FAIR = ("reply", "chat", "complete", "translation", "translate")  # wait for a place by themselves
+CONCURRENT_FAIR = 32  # of one of these kinds, running or waiting so; others wait in the queue
 Asker = Callable[[], str]
 
 
@@ -34,7 +34,7 @@ def add_endpoints(models: Models, translator: OnnxTranslator | None, access: Acc
     answer = chat_endpoint if is_chat else completion_endpoint
     public = {"chat" if is_chat else "complete": answer(models, asker)}
     if translator:
-        public["translate"] = translate_endpoint(translator)
+        public["translate"] = translate_endpoint(translator, asker)
     for name, ask in (view_asks(models, translator, asker) | public).items():
         gr.api(
             with_gradio_errors(ask),
@@ -42,7 +42,7 @@ def add_endpoints(models: Models, translator: OnnxTranslator | None, access: Acc
             # Gradio shows no more than the first lines of a docstring by itself.
             api_description=getdoc(ask),
             api_visibility="public" if name in public else "private",
-            concurrency_limit=CONCURRENT_REPLIES if name in REPLIES else "default",
+            concurrency_limit=CONCURRENT_FAIR if name in FAIR else "default",
         )
 
 
@@ -159,8 +159,9 @@ async def api_texts(
         yield progress.text
 
 
-def translate_endpoint(model: OnnxTranslator) -> Callable:
+def translate_endpoint(model: OnnxTranslator, asker: Asker) -> Callable:
     """Return the function of the API's /translate; it yields the growing text, line by line."""
+    translated = fairly_translated(model, asker)
 
     async def translate_text(text: str, beams: int = BEAMS) -> AsyncIterator[str]:
         """Translate each line of a text; what arrives is the growing translation.
@@ -170,7 +171,7 @@ def translate_endpoint(model: OnnxTranslator) -> Callable:
             beams: how many translations of a sentence are followed at once; 1 is greedy
         """
         found: list[str] = []
-        async for result in translated(model, text, beams):
+        async for result in translated(text, beams):
             found.append(result.text)
             yield "\n".join(found)
 

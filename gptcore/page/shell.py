@@ -52,7 +52,7 @@ def view_asks(
     """
     asks = {"reply": reply_endpoint(models, asker), "inspect": inspect_endpoint(models)}
     if translator:
-        asks["translation"] = translation_endpoint(translator)
+        asks["translation"] = translation_endpoint(translator, asker)
         asks["crossing"] = crossing_endpoint(translator.bundle)
     return asks
 

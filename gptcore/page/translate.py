@@ -8,11 +8,13 @@
 """
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cache
 from threading import main_thread
 from typing import Any
+from weakref import WeakValueDictionary
 
 from gptcore.bundle import TranslationBundle
 from gptcore.checks import UserError
@@ -29,6 +31,7 @@ from gptcore.translation.search import MAX_BEAMS, Translation, read_source, tran
 
 BEAMS = 4
 MAX_LINES = 100
+PLACES = 4  # for the translations of an endpoint that run at once
 NOTHING = Translation("", [], [], True)  # the result for an empty line
 
 
@@ -44,10 +47,12 @@ def translator_facts(model: OnnxTranslator) -> dict[str, Any]:
     }
 
 
-def translation_endpoint(model: OnnxTranslator) -> Callable:
+def translation_endpoint(model: OnnxTranslator, asker: Callable[[], str]) -> Callable:
+    translated = fairly_translated(model, asker)
+
     async def translation(text: str, beams: int) -> AsyncIterator[str]:
         line = 0
-        async for result in translated(model, text, beams):
+        async for result in translated(text, beams):
             line += 1
             yield as_json(
                 line=line,  # Gradio sends nothing for an event that equals the one before
@@ -86,14 +91,28 @@ def check_ids(ids: Any, tokenizer: Tokenizer, readable: int) -> None:
         raise UserError("a sentence holds an id that this model does not have")
 
 
-async def translated(model: OnnxTranslator, text: Any, beams: Any) -> AsyncIterator[Translation]:
-    """Yield what translate_lines does without holding up the event loop; end with the program."""
-    lines = translate_lines(model, text, beams)
-    while main_thread().is_alive():
-        result = await asyncio.wrap_future(in_thread(lambda: next(lines, None)))
-        if not result:
-            return
-        yield result
+def fairly_translated(
+    model: OnnxTranslator, asker: Callable[[], str]
+) -> Callable[[Any, Any], AsyncIterator[Translation]]:
+    """Return what yields as translate_lines does, without holding up the event loop.
+
+    It ends with the program. Who asks for many translations at once, as `asker` tells, leaves one
+    of the places to others, and waits.
+    """
+    places = asyncio.Semaphore(PLACES)
+    places_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    async def translated(text: Any, beams: Any) -> AsyncIterator[Translation]:
+        own = places_of.setdefault(asker(), asyncio.Semaphore(PLACES - 1))
+        async with own, places:
+            lines = translate_lines(model, text, beams)
+            while main_thread().is_alive():
+                result = await asyncio.wrap_future(in_thread(lambda: next(lines, None)))
+                if not result:
+                    return
+                yield result
+
+    return translated
 
 
 def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Translation]:
@@ -105,7 +124,7 @@ def translate_lines(model: OnnxTranslator, text: Any, beams: Any) -> Iterator[Tr
     if not isinstance(text, str):
         raise UserError(f"the text must be a string, not {type(text).__name__}")
     beams = whole_number("beams", beams)
-    lines = text.strip().splitlines() or [""]
+    lines = re.split("\r\n|\r|\n", text.rstrip())  # not as splitlines, which splits sentences, too
     if len(lines) > MAX_LINES:
         raise UserError(f"the text has {len(lines)} lines; translate at most {MAX_LINES} at once")
     for number, line in enumerate(lines, 1):

@@ -181,6 +181,17 @@ def test_beams_that_are_no_number_are_refused(
         next(translate_lines(tiny_translator, LINES[0], beams))
 
 
+def test_a_line_ends_where_it_does_in_a_file_of_pairs(tiny_translator: OnnxTranslator) -> None:
+    """Only there: the page shows translations beside their lines, the empty ones too."""
+    inner = "跑\u2028猫\x85红\v二\f。"
+    text = f"\n \r\n{inner}\r{LINES[1]}\n\n"
+    found = [result.text for result in translate_lines(tiny_translator, text, 1)]
+    one, other = (translate(tiny_translator, line).text for line in (inner, LINES[1]))
+    assert found == ["", "", one, other]
+    with pytest.raises(UserError, match="the text is empty"):
+        next(translate_lines(tiny_translator, "\n \u2028\n", 1))
+
+
 @pytest.mark.parametrize("endpoint", [chat_endpoint, completion_endpoint])
 def test_an_endpoint_takes_every_setting_of_the_table(endpoint: Callable, model: OnnxModel) -> None:
     answer = endpoint(Models(model), lambda: "")

@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from http.client import HTTPConnection
+from threading import Event
+from uuid import uuid4
 
 import pytest
 from api_server import with_slots
@@ -11,6 +13,9 @@ from conftest import SECONDS, until
 
 from gptcore.api.access import REPLIES, Access
 from gptcore.model import OnnxModel
+from gptcore.page.translate import PLACES
+from gptcore.translation.onnx import OnnxTranslator
+from gptcore.translation.search import Translation, translate
 
 
 @pytest.fixture
@@ -41,6 +46,50 @@ class Visitor:
         values = ["Hi", None, "", 0, n_tokens, 50, 1, 0, 1, -1]
         begun = self.send("POST", "/gradio_api/call/chat", data=values).getresponse()
         return self.send("GET", f"/gradio_api/call/chat/{json.load(begun)['event_id']}")
+
+    def translate(self, text: str) -> HTTPConnection:
+        begun = self.send("POST", "/gradio_api/call/translate", data=[text, 1]).getresponse()
+        return self.send("GET", f"/gradio_api/call/translate/{json.load(begun)['event_id']}")
+
+    def translation(self, text: str) -> HTTPConnection:
+        """What the view asks."""
+        events = json.load(self.send("GET", "/view/facts.json").getresponse())["events"]
+        session = str(uuid4())
+        asked = {"data": [text, 1], "fn_index": events["translation"], "session_hash": session}
+        self.send("POST", "/gradio_api/queue/join", **asked).getresponse().read()
+        return self.send("GET", f"/gradio_api/queue/data?session_hash={session}")
+
+
+@pytest.mark.slow  # it waits
+@pytest.mark.parametrize("kind", ["translate", "translation"])
+def test_one_visitor_leaves_a_place_for_the_translations_of_the_next(
+    model: OnnxModel,
+    tiny_translator: OnnxTranslator,
+    serve: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    begun, is_over = [], Event()
+
+    def held(translator: OnnxTranslator, text: str, beams: int) -> Translation:
+        if text == "跑":
+            begun.append(text)
+            assert is_over.wait(SECONDS)
+        return translate(translator, text, beams)
+
+    monkeypatch.setattr("gptcore.page.translate.translate", held)
+    url = serve(model, tiny_translator, access=Access(behind_proxy=True))
+    with ExitStack() as open_for:
+        open_for.callback(is_over.set)
+        many, single = (Visitor(url, f"10.0.0.{i}", open_for) for i in (1, 2))
+        waiting = [getattr(many, kind)("跑") for _ in range(REPLIES)]
+        until(lambda: len(begun) >= PLACES - 1)
+        told = getattr(single, kind)("猫").getresponse().read().decode()
+        assert "event: complete" in told or '"success":true' in told
+        assert len(begun) == PLACES - 1
+        is_over.set()
+        assert all(connection.getresponse().read() for connection in waiting)
+        assert len(begun) == REPLIES, "the others waited"
 
 
 @pytest.mark.slow  # it waits

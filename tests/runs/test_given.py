@@ -27,6 +27,12 @@ from training.run.directory import Run
 SETTINGS = [TrainConfig(), *TRAININGS.values()]
 
 
+def doubted(training: TrainConfig, n_rows: int) -> list[str]:
+    """What is doubted of a training on rows of 256 tokens."""
+    epochs = training.steps * training.batch_size / n_rows
+    return list(doubts(training, n_rows, 256 * n_rows, epochs))
+
+
 @given(st.sampled_from(SETTINGS), st.integers(1, 10**7), st.sampled_from([4, 16, 60]))
 def test_what_nobody_chose_fits_any_text(training: TrainConfig, n_rows: int, epochs: int) -> None:
     reading = NEW._replace(epochs=epochs)
@@ -35,7 +41,7 @@ def test_what_nobody_chose_fits_any_text(training: TrainConfig, n_rows: int, epo
     assert new.steps * new.batch_size <= (epochs + 1) * n_rows or new.steps <= NEW.rows
     assert new.warmup_steps <= new.steps / 10
     assert new.eval_every <= new.steps and new.log_every <= new.steps
-    assert not list(doubts(new, n_rows, 256))
+    assert not doubted(new, n_rows)
     assert fitted(new, n_rows, 256, (), reading) == new
 
 
@@ -60,12 +66,12 @@ def test_what_the_user_chose_stays(n_rows: int) -> None:
 def test_settings_that_cannot_be_right_are_doubted(
     training: TrainConfig, n_rows: int, said: str
 ) -> None:
-    found = list(doubts(training, n_rows, 256))
+    found = doubted(training, n_rows)
     assert len([doubt for doubt in found if re.search(said, doubt)]) == 1
 
 
 def test_usual_settings_are_not_doubted() -> None:
-    assert not list(doubts(TrainConfig(), n_rows=10_000, row_tokens=256))
+    assert not doubted(TrainConfig(), n_rows=10_000)
 
 
 def test_a_fine_tuning_takes_no_longer_than_it_is_given() -> None:

@@ -77,7 +77,8 @@ def plan_for(facts: Facts, seconds: float, *settings: str) -> Plan:
 def test_a_plan_does_not_doubt_itself(n_bytes: int, seconds: float) -> None:
     plan = plan_for(Facts(n_bytes, bytes_per_token=2.0), seconds)
     n_rows = max(1, n_bytes // 2 // plan.model.block_size)
-    assert not list(doubts(plan.training, n_rows, plan.model.block_size))
+    epochs = plan.training.steps * plan.training.batch_size / n_rows
+    assert not list(doubts(plan.training, n_rows, n_rows * plan.model.block_size, epochs))
 
 
 @pytest.mark.parametrize("facts", [BOOK, LIBRARY], ids=["book", "library"])

@@ -75,6 +75,7 @@ def points(page: Page, curve: str) -> list[int]:
 def test_figures_of_hardly_any_held_out_text_are_not_shown(tmp_path: Path) -> None:
     """They rise while the training does well, and were the largest curve."""
     run = made_up(tmp_path / "little")
+    run.log(step=STEPS, bleu=30.0, chrf=50.0)
     for held_out, is_shown in ((57, False), (5000, True)):
         data = dataclasses.replace(run.data, held_out_tokens=held_out)
         history = History(dataclasses.replace(run, data=data))
@@ -83,6 +84,7 @@ def test_figures_of_hardly_any_held_out_text_are_not_shown(tmp_path: Path) -> No
         column = '<th scope="col">bits per byte of unseen text</th>'
         assert (column in page) is is_shown, "no empty column"
         assert ('"bits_per_byte":"unseen text"' in page) is is_shown, "no empty curve"
+        assert ("<h3>BLEU</h3>" in page) is ("<h3>chrF</h3>" in page) is is_shown
         assert ("of unseen text" in page) is is_shown, "nor words about it"
         assert ">1.1495</td>" in page, "of the training text, in bits per byte, too"
         assert "training text" in page
@@ -225,8 +227,8 @@ def test_real_runs_of_both_kinds_are_compared(
     page = opened(tmp_path / "report.html")
     expect(page.locator(".state")).to_have_text("2 runs compared")
     assert points(page, "train_loss") == [2], "the translator's is not measured"
-    assert points(page, "bits_per_byte") == [2, 2], "the chats hold out too little"
-    assert points(page, "bleu") == [2]
+    assert points(page, "bits_per_byte") == [2, 2], "in two charts; the pairs hold out too little"
+    assert points(page, "bleu") == []
     expect(page.get_by_role("region", name="Settings that differ")).to_contain_text("n_pairs")
     expect(page.locator("#samples .sample").first).not_to_contain_text("<|user|>")
     assert len(translation_run.samples()[0][1]) == 5

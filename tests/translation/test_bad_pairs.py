@@ -99,6 +99,18 @@ def test_a_command_for_one_kind_of_model_refuses_the_other(
     assert not (tmp_path / "out").exists()
 
 
+def test_no_translator_is_told_to_go_on_from_weights(
+    translation_run: Run, pairs_file: Path, tmp_path: Path, refused: Refused
+) -> None:
+    """`translate` has no --init."""
+    for line in (
+        ("--resume", "--out", translation_run.path),
+        ("--resume", "--out", translation_run.path, "--set=lora=4"),
+        (pairs_file, "--out", tmp_path / "out", "--set=lora=4"),
+    ):
+        assert "--init" not in refused(training_main, "translate", *line)
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -16,6 +16,7 @@ from conftest import Refused
 from torch.nn import functional as F
 from trained import TINY_TRANSLATOR, made_up_pairs, newest_checkpoint, set_options
 
+from export.folder.write import measured as told_by_card
 from gptcore.config import DECODERS, TRANSLATORS
 from gptcore.nn import build_model
 from gptcore.nn.checkpoint import MODEL, STATE, load_weights
@@ -296,6 +297,35 @@ def test_pairs_that_are_too_long_do_not_count(
     run = Run.load(tmp_path / "out")
     assert run.data.n_pairs == 38
     assert run.data.n_bytes == sum(len(text.encode()) for pair in pairs[:38] for text in pair)
+
+
+@pytest.mark.parametrize(("n", "batch", "words"), [(3, 64, "2 rows"), (2, 8, "1 row")])
+def test_a_batch_larger_than_all_pairs_is_doubted(
+    n: int, batch: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = [("跑", "go"), ("猫", "a"), ("红", "i")][:n]
+    write_pairs(pairs, tmp_path / "pairs.tsv")
+    line = command(tmp_path / "pairs.tsv", tmp_path / "out", batch_size=batch, micro_batch_size=2)
+    assert main(line) == 0
+    said = capsys.readouterr().out
+    assert "2 steps, which read the text 2.0 times" in said
+    assert f"note: batch_size={batch}, but the text fills {words}: each step reads all of" in said
+    assert "epochs:" not in said
+
+
+def test_no_figure_of_hardly_any_unseen_text_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_pairs(made_up_pairs(40), tmp_path / "pairs.tsv")
+    assert main(command(tmp_path / "pairs.tsv", tmp_path / "out")) == 0
+    said = capsys.readouterr()
+    assert "So no such figure is shown" in said.out
+    assert "step 2: too little unseen text to measure\n" in said.out + said.err
+    run = Run.load(tmp_path / "out")
+    assert run.evaluations()[2]["chrf"] >= 0, "it is in the run's own files"
+    shown = said.out + said.err + (run.path / "report.html").read_text(encoding="utf-8")
+    assert "BLEU" not in shown and "chrF" not in shown
+    assert not {"val_loss", "bits_per_byte", "bleu", "chrf"} & told_by_card(run, 2).keys()
 
 
 def test_of_many_held_out_pairs_some_are_translated_and_all_are_measured(

@@ -42,6 +42,6 @@ def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> 
             f"training ends after {counted(round(epochs), 'pass')} over it, as more would teach "
             f"it nothing new"
         )
-    n_rows = round(task.steps_per_epoch * training.batch_size)
-    for doubt in doubts(training, n_rows, round(n_tokens / n_rows)):
+    n_rows = run.data.n_pairs or round(task.steps_per_epoch * training.batch_size)
+    for doubt in doubts(training, n_rows, n_tokens, epochs):
         print(f"note: {doubt}")

@@ -3,7 +3,7 @@
 >>> from training.run.config import TrainConfig
 >>> fitted(TrainConfig(), n_rows=1000, row_tokens=256, chosen=()).steps
 500
->>> list(doubts(TrainConfig(steps=1000), n_rows=254, row_tokens=256))
+>>> list(doubts(TrainConfig(steps=1000), n_rows=254, n_tokens=65_000, epochs=126))
 ['126 epochs: above about 60 a text is learned by heart; give more text, or --set steps=476']
 """
 
@@ -216,12 +216,14 @@ def fitted(
     return dataclasses.replace(training, **wanted)
 
 
-def doubts(training: TrainConfig, n_rows: int, row_tokens: int) -> Iterator[str]:
-    """Yield a warning for each setting that cannot be right for a text of n_rows rows."""
-    steps, batch = training.steps, training.batch_size
-    epochs, most = steps * batch / n_rows, most_epochs(n_rows * row_tokens)
+def doubts(training: TrainConfig, n_rows: int, n_tokens: float, epochs: float) -> Iterator[str]:
+    """Yield a warning for each setting that cannot be right for a text.
+
+    It has `n_rows` rows (or pairs) of `n_tokens` tokens in all, and is read `epochs` times.
+    """
+    steps, batch, most = training.steps, training.batch_size, most_epochs(n_tokens)
     if epochs > 1.01 * most:
-        enough = round(most * n_rows / batch)
+        enough = round(most * steps / epochs)
         remedy = f"or --set steps={enough}" if enough >= MIN_STEPS else "or a smaller batch_size"
         yield (
             f"{epochs:,.0f} epochs: above about {most:,.0f} a text is learned by heart; give "
@@ -229,8 +231,8 @@ def doubts(training: TrainConfig, n_rows: int, row_tokens: int) -> Iterator[str]
         )
     if batch > n_rows:
         yield (
-            f"batch_size={batch}, but the text fills {counted(n_rows, 'row')}: each step repeats "
-            f"them; --set batch_size={max(1, n_rows // MIN_STEPS_PER_EPOCH)}"
+            f"batch_size={batch}, but the text fills {counted(n_rows, 'row')}: each step reads "
+            f"all of them; --set batch_size={max(1, n_rows // MIN_STEPS_PER_EPOCH)}"
         )
     if 0 < steps <= training.warmup_steps:
         yield (

@@ -15,7 +15,7 @@ from training.run.config import TrainConfig
 
 FORMAT = 1  # format number of a run's config.json
 FEW_HELD_OUT = 1000  # tokens; a loss over fewer is mostly chance, so they are learned, too
-HELD_OUT = ("bits_per_byte", "val_loss")  # figures of held-out text
+HELD_OUT = ("bits_per_byte", "val_loss", "bleu", "chrf")  # figures of held-out text
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,10 @@ def read_settings(
     """Return both configurations with the given fields changed. Raises UserError for a bad pair."""
     values = parse_settings(pairs, get_type_hints(type(model)) | get_type_hints(TrainConfig))
     if "lora" in values:
-        raise UserError(f"--set lora={values['lora']}: write --lora RANK, with --init")
+        remedy = "write --lora RANK, with --init"
+        if isinstance(model, Seq2SeqConfig):
+            remedy = "a translator has no adapters: drop it"
+        raise UserError(f"--set lora={values['lora']}: {remedy}")
     model_keys = {field.name for field in dataclasses.fields(model)}
     of_model = {key: value for key, value in values.items() if key in model_keys}
     of_training = {key: value for key, value in values.items() if key not in model_keys}
