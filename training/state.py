@@ -207,11 +207,16 @@ def open_checkpoint(run: Run) -> Checkpoint:
 
     Raises UserError if there is none, or if the run is complete.
     """
+    check_unfinished(run)
     checkpoint = run.newest_checkpoint()
-    if run.is_complete and checkpoint.facts["step"] >= run.train.steps:
+    print(f"resuming from {checkpoint.path}")
+    return checkpoint
+
+
+def check_unfinished(run: Run) -> None:
+    """Raise UserError if there is nothing to resume, as the run is complete."""
+    if run.is_complete and run.newest_checkpoint().facts["step"] >= run.train.steps:
         said = f"{run.path} is complete already: nothing to resume"
         if not isinstance(run.model, Seq2SeqConfig):
             said += f" (a new run goes on from its weights with --init {word(run.path)} --out DIR)"
         raise UserError(said)
-    print(f"resuming from {checkpoint.path}")
-    return checkpoint

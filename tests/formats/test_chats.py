@@ -50,6 +50,28 @@ def test_what_android_has_in_place_of_a_deleted_message_is_not_learned(
     assert deleted in documents(quoted, me=("Ben",))[0][-1]["content"], "somebody's own words"
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "plan.pdf • \u200e3 Seiten \u200eDokument weggelassen",
+        "Max.vcf \u200eKontaktkarte weggelassen",
+        "\u200eUMFRAGE:\nWann?\n\u200eOPTION: Heute (1 Stimme)\n\u200eOPTION: Nie (0 Stimmen)",
+    ],
+)
+def test_what_an_iphone_has_in_place_of_a_file_or_a_poll_is_not_learned(
+    tmp_path: Path, written: str
+) -> None:
+    export = WHATSAPP.replace("\u200eimage omitted", written)
+    assert written in export
+    path = write(tmp_path / "chat.txt", export)
+    assert documents(path, me=("Ben",)) == documents(
+        write(tmp_path / "plain.txt", WHATSAPP), me=("Ben",)
+    )
+    mine = "See plan.pdf \u200e<Diese Nachricht wurde bearbeitet>"
+    path = write(tmp_path / "mine.txt", WHATSAPP.replace("Coffee?", mine))
+    assert documents(path, me=("Ben",))[-1][-1]["content"] == "See plan.pdf"
+
+
 def test_of_three_people_none_is_left_out_of_the_choice(tmp_path: Path) -> None:
     lines = [f"01.02.24, 10:0{i} - {'ABCB'[i % 4]}nn: Hi {i}\n" for i in range(8)]
     with pytest.raises(UserError) as refusal:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import TINY, Refused
 from safetensors.torch import load_file, save_file
 
 from gptcore.checks import UserError
@@ -164,3 +165,8 @@ def test_a_translators_pairs_are_looked_at(translation_run: Run, tmp_path: Path,
     assert main(["doctor", str(path)]) == 0
     (path / TRAINING).write_bytes(b"no pair\n")
     assert refused(main, "doctor", path).startswith("error: 1 of ")
+
+
+def test_a_complete_run_whose_shards_are_gone_is_complete(tmp_path: Path, refused: Refused) -> None:
+    run = shutil.copytree(TINY / "run", tmp_path / "run")  # the page deletes what it made of texts
+    assert "is complete already" in refused(main, "--out", run, "--resume")

@@ -297,6 +297,7 @@ def test_a_run_stopped_between_two_logged_steps_is_at_the_saved_one(tmp_path: Pa
     (run.checkpoints / "step-57").mkdir(parents=True)
     row = facts(History(run))
     assert (row["state"], row["steps"], row["weights"]) == ("at step 57 of 200", "57", "of step 57")
+    assert row["tokens/s"] == "4,096", "those read in the time, and not the last step's 4,000"
 
 
 def test_a_training_writes_its_report_while_another_command_does(

@@ -243,6 +243,8 @@ def test_inspect_shows_what_the_model_computes(page: Page, seen_model: OnnxModel
     pictures = set()
     for picture in ("attention", "before", "after"):
         page.get_by_label("Picture", exact=True).select_option(picture)
+        hatched = page.get_by_text("Hatched cells are masked.")
+        expect(hatched).to_have_count(int(picture != "before"))
         pictures.add(page.locator(".map canvas").screenshot())
     page.get_by_label("Layer", exact=True).select_option(label="2")
     expect(page.locator("figcaption").first).to_contain_text("layer 2, head 1")

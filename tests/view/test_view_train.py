@@ -46,6 +46,12 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     expect(page.locator(".train .notice")).to_be_hidden()
     assert not (home / "runs" / "shop").exists(), "a plan trains nothing"
     page.screenshot(path=SCREENSHOTS / "train-plan.png")
+    minutes = page.get_by_role("spinbutton", name="Minutes")
+    minutes.fill("60")
+    with page.expect_response("**/train/state"):
+        expect(planned).to_be_hidden()  # it is of other minutes
+    minutes.fill("0.25")
+    expect(planned).to_be_hidden()
 
     press(page, "Train")
     expect(status(page)).to_contain_text("left", timeout=LONG_MS)

@@ -24,6 +24,7 @@ from training.run.base import can_chat, open_base
 from training.run.directory import Run, check_free, locked_run, say_next
 from training.run.facts import Base, RunData
 from training.run.settings import describe, fixed_options, goes_on, names_of, resumed
+from training.state import check_unfinished
 from training.tasks.language import LanguageModelling
 
 NO_LONGER = (
@@ -55,6 +56,7 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     if options.text:
         fixed["source"] = name_of(find_files(options.text))
     run = resumed(Run.load(options.out), options.set, fixed)
+    check_unfinished(run)  # before its texts are looked for, which the page deletes
     shards = world.in_turns(lambda: shards_of(run))
     task = LanguageModelling(run, shards, world)
     return train_and_keep(run, task, resume=True)

@@ -84,6 +84,7 @@ def facts(history: History) -> dict[str, str]:
     """Return a run's row in the table of runs."""
     total, taken, reached = history.run.train.steps, history.taken, history.reached
     kept = history.summary.get("kept")
+    tokens, seconds = history.last("tokens"), history.last("seconds")
     mixed = f", with {kept:.0%} of those before the training" if kept else ""
     return {
         "state": "finished" if history.summary else f"at step {history.step:,} of {total:,}",
@@ -91,9 +92,9 @@ def facts(history: History) -> dict[str, str]:
         "bits per byte of unseen text": shown(reached.get(BITS), ".4f"),
         "bits per byte of the training text": shown(reached.get("train_loss"), ".4f"),
         "steps": f"{history.step:,}",
-        "tokens read": shown(history.last("tokens"), ",.0f"),
-        "time": clock_time(history.last("seconds")),
-        "tokens/s": shown(history.last("tokens_per_s"), ",.0f"),
+        "tokens read": shown(tokens, ",.0f"),
+        "time": clock_time(seconds),
+        "tokens/s": shown(tokens / seconds if tokens and seconds else None, ",.0f"),
         "parameters": shown(history.summary.get("parameters"), ",.0f"),
         "data": history.run.data.source,
     }

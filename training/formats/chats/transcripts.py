@@ -29,6 +29,8 @@ AFTER_NOON = {"pm", "下午", "午後", "오후", "م", "μμ"}
 SHOWN = 8  # people of a chat; the others are counted
 ORDERS = ("dmy", "mdy", "ymd")  # of day, month and year, as countries write dates
 MARKS = re.compile("[\u200e\u200f\u202a-\u202e\ufeff]")  # directions of writing
+OWN_MARK = "\u200e"  # which an iPhone sets before its own words
+FILE_NAME = re.compile(r"\.\w{2,5} ")
 # A line of the program's own above the words, such as the name of the file that they are about.
 OWN_LINE = re.compile(r"\A\n?(\u200e|\[In reply to ).*\n?")
 EDITED = re.compile(
@@ -153,7 +155,8 @@ def dates(stream: TextIO, form: Form) -> Iterator[str]:
 
 
 def with_words(said: Said, lines: list[str], form: Form, skipped: list[Skip]) -> Iterator[Said]:
-    text = OWN_LINE.sub("", "\n".join(lines)).rstrip()
+    text = "" if is_poll(lines) else "\n".join(lines[1:] if is_file(lines[0]) else lines)
+    text = OWN_LINE.sub("", text).rstrip()
     text = MARKS.sub("", EDITED.sub("", text)).strip()
     if form.is_quoted and "\n" in text and text.startswith('"') and text.endswith('"'):
         text = text[1:-1]
@@ -162,6 +165,21 @@ def with_words(said: Said, lines: list[str], form: Form, skipped: list[Skip]) ->
         yield said
     else:
         skipped.append(Skip(said.where, NO_WORDS_SAID))
+
+
+def is_poll(lines: list[str]) -> bool:
+    """Return whether a message is a poll of an iPhone's: its title and each option have a mark."""
+    return sum(line.startswith(OWN_MARK) for line in lines) > 1
+
+
+def is_file(line: str) -> bool:
+    """Return whether an iPhone wrote a line in place of a file: its name, a mark, and what it is.
+
+    >>> is_file("plan.pdf • \u200e3 pages \u200edocument omitted"), is_file("see plan.pdf")
+    (True, False)
+    """
+    name, mark, kind = line.rpartition(OWN_MARK)
+    return bool(mark and not kind.startswith("<") and FILE_NAME.search(name))
 
 
 def order_of(dates: list[str]) -> str:

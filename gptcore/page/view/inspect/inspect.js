@@ -204,7 +204,7 @@ export class Inspect {
     return [
       ...(nHead > 1 ? [el("div.heads", { role: "group", "aria-label": say("heads") }, all)] : []),
       heatMap(of(this.head)),
-      el("small", {}, say("picture.rows")),
+      el("small", {}, [say("picture.rows"), ...(this.picture === "before" ? [] : [say("picture.hatched")])].join(" ")),
     ];
   }
 

@@ -44,6 +44,10 @@ export class Train {
     this.look = el("pre.words", { tabindex: "0", "aria-label": say("train.look") });
     this.plan = el("pre", { tabindex: "0", "aria-label": say("train.plan") });
     this.choices.element.append(this.plan);
+    this.choices.element.addEventListener("input", () => {
+      this.outdated = this.state?.plan; // of other choices
+      this.set(this.plan, "");
+    });
     this.said = el("pre", { tabindex: "0" });
     this.title = el("h2", { hidden: true }); // the name of the run
     this.status = el("p", { role: "status" });
@@ -152,7 +156,7 @@ export class Train {
     const ofTexts = { me: this.me.value.trim(), columns: this.columns.value.trim() };
     // A bad name or time keeps nobody from a look at the texts.
     const isRun = kind === "plan" || kind === "train";
-    if (isRun) this.isBeginning = true;
+    if (isRun) [this.isBeginning, this.outdated] = [true, null];
     const isBegun = await this.act(kind, { ...ofTexts, ...(isRun && this.choices.values()), ...more });
     if (isRun) this.isBeginning = false;
     if (this.state) this.show(this.state);
@@ -310,7 +314,7 @@ export class Train {
     const waits = asking.length ? "" : say("train.unusable"); // a question is asked above
     this.set(this.unused, unusable ? waits : n ? say("train.unused", { n }) : "");
     this.set(this.look, unusable ? "" : this.ofFields(look)); // its reasons stand beside the files
-    this.set(this.plan, this.ofFields(plan));
+    this.set(this.plan, plan === this.outdated ? "" : this.ofFields(plan));
   }
 
   showPeople({ people, asking }) {

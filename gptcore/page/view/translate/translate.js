@@ -133,7 +133,7 @@ export class Translate {
         select("cross-head", "heads", [[MEAN, say("heads.mean")], ...counted(nHead)], this.head, redraw("head")),
       ),
       this.map(),
-      el("small", {}, say(this.kind === "cross" ? "translate.rows" : "picture.rows")),
+      el("small", {}, this.kind === "cross" ? say("translate.rows") : [say("picture.rows"), say("picture.hatched")].join(" ")),
     );
   }
 
