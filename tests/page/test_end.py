@@ -3,14 +3,15 @@
 import subprocess
 import sys
 
-from conftest import ROOT, TINY
+from conftest import ROOT, SECONDS, TINY
 
 
 def ended(*lines: str) -> subprocess.CompletedProcess[str]:
     """A program that has just ended; it knows the folder of a tiny translator."""
     first = f"import sys; sys.path.append({str(ROOT)!r}); folder = {str(TINY / 'translator')!r}"
     program = "\n".join((first, *lines))
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    words = [sys.executable, "-c", program]
+    return subprocess.run(words, capture_output=True, text=True, timeout=SECONDS)
 
 
 def test_the_end_of_the_program_waits_for_a_line_that_is_translated() -> None:
@@ -29,7 +30,8 @@ def test_the_end_of_the_program_waits_for_a_line_that_is_translated() -> None:
         "translate(model, 'hello there', 16)",
         "line = [*done]",
         "async def serve():",
-        "    async for _ in translated(model, 'hello there\\n' * 9, 16): pass",
+        "    translated = fairly_translated(model, lambda: 'somebody')",
+        "    async for _ in translated('hello there\\n' * 9, 16): pass",
         "    await asyncio.Event().wait()",  # for other requests
         "begun.clear(), done.clear()",
         "atexit.register(lambda: print(done != [] and done == line * (len(done) // len(line))))",
