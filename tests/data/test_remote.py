@@ -294,4 +294,5 @@ def test_training_on_a_url_is_training_on_the_text_and_goes_on_from_there(
     assert f"have another tokenizer than {NANO}" in said
     manifest = unseal((made / "manifest.json").read_text()) | {"corpus_sha256": "other"}
     (made / "manifest.json").write_text(sealed(manifest))
+    (run.path / "summary.json").unlink()  # as if it had been stopped
     assert "no longer those of" in refused(main, "--out", run.path, "--resume")

@@ -254,6 +254,7 @@ def test_a_run_whose_settings_are_damaged_is_refused(
 def test_a_run_whose_shards_are_gone_is_refused(copy: Path, refused: Refused) -> None:
     run = Run.load(copy)
     replace(run, data=replace(run.data, shards=str(copy / "nothing"))).write_config()
+    (copy / "summary.json").unlink()  # as if it had been stopped
     assert "the token shards in" in refused(training_main, "--out", copy, "--resume")
 
 

@@ -56,7 +56,8 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     if options.text:
         fixed["source"] = name_of(find_files(options.text))
     run = resumed(Run.load(options.out), options.set, fixed)
-    check_unfinished(run)  # before its texts are looked for, which the page deletes
+    if run.is_settled and run.data.shards:
+        check_unfinished(run)  # before the shards are looked for, which the page deletes
     shards = world.in_turns(lambda: shards_of(run))
     task = LanguageModelling(run, shards, world)
     return train_and_keep(run, task, resume=True)
