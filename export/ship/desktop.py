@@ -67,9 +67,10 @@ def build_application(bundle: Bundle, out: Path) -> None:
 
 
 def application_name(bundle: Bundle) -> str:
-    """Return the model's name in a form that is safe for files, and another one for each name.
+    """Return the model's name in a form that is safe for files.
 
-    Letters of other scripts are left out; in their place it ends with a part of the name's hash.
+    Letters of other scripts are left out. Then it ends with a part of the name's hash, so that two
+    such names are two applications.
     """
     name = re.sub(r"[^a-z0-9]+", "-", bundle.name.lower()).strip("-")
     if any(letter.isalnum() and not letter.isascii() for letter in bundle.name):

@@ -15,7 +15,7 @@ from typing import Any
 from gptcore.engine.schemas.supported import EXACT, Part, parts, target
 
 FINEST = 1e-9  # of numbers that are not whole: nine decimals
-LENGTHS = {"date-time": 32, "time": 21}  # with microseconds and a zone, or more of them and a Z
+LENGTHS = {"date-time": 32, "time": 21}  # microseconds and +01:00, or eleven decimals and Z
 OF_OBJECTS = ("properties", "patternProperties", "additionalProperties", "required")
 
 

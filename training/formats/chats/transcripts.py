@@ -179,7 +179,8 @@ def is_file(line: str) -> bool:
     (True, False)
     """
     name, mark, kind = line.rpartition(OWN_MARK)
-    return bool(mark and not kind.startswith("<") and FILE_NAME.search(name))
+    is_own = mark and kind.strip() and not kind.startswith("<")
+    return bool(is_own and FILE_NAME.search(name))
 
 
 def order_of(dates: list[str]) -> str:
