@@ -217,9 +217,19 @@ def interrupt_again(
     # On Windows os.kill() would end the process at once.
     send = _thread.interrupt_main if sys.platform == "win32" else partial(os.kill, os.getpid())
     for number in heeded("SIGINT", "SIGTERM")[:1]:
-        later = threading.Timer(0.01, send, [number])  # here it would be dropped, too
-        later.daemon = True
+        while not send_later(send, number):
+            pass
+
+
+def send_later(send: Callable[[Any], object], number: int) -> bool:
+    """Send a signal in a moment, as here it would be dropped, too; False if it came already."""
+    later = threading.Timer(0.1, send, [number])
+    later.daemon = True
+    try:
         later.start()
+    except KeyboardInterrupt:  # on a busy machine, whose threads start slowly
+        return False
+    return True
 
 
 def heeded(*names: str) -> list[int]:

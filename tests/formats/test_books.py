@@ -1,4 +1,4 @@
-"""Pages and books: the words of HTML and EPUB, each once, and what is said of damaged ones."""
+"""The words of HTML, EPUB and Word, each once, and what is said of damaged files."""
 
 import zipfile
 from pathlib import Path
@@ -134,6 +134,58 @@ def test_a_chapter_that_cannot_be_read_is_said_and_the_others_are_read(tmp_path:
     assert "cannot be read (Document is empty) (first: OEBPS/empty.xhtml)" in said
     assert "locked by the shop (DRM): use a book without a lock (first: OEBPS/locked.xhtml)" in said
     assert "klingon" in said
+
+
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+PACKAGE = "http://schemas.openxmlformats.org/package/2006"
+
+
+def docx(body: str, part: str = "document.xml", notes: str = "") -> bytes:
+    """A Word document with this body (ECMA-376, part 1, section 17)."""
+    links = f'<Relationships xmlns="{PACKAGE}/relationships"><Relationship Id="1" {{}}/>'
+    links += "</Relationships>"
+    parts = {
+        "_rels/.rels": links.format(f'Type="{OFFICE}/officeDocument" Target="word/{part}"'),
+        f"word/_rels/{part}.rels": links.format(f'Type="{OFFICE}/footnotes" Target="notes.xml"'),
+        "[Content_Types].xml": f'<Types xmlns="{PACKAGE}/content-types"/>',
+        "word/styles.xml": f'<w:styles xmlns:w="{WORD}"><w:style w:type="paragraph" w:styleId="T1">'
+        '<w:name w:val="toc 1"/></w:style></w:styles>',
+        "word/notes.xml": f'<w:footnotes xmlns:w="{WORD}">{notes}</w:footnotes>',
+        f"word/{part}": f'<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>',
+    }  # fmt: skip
+    return zipped(parts)
+
+
+def run(text: str) -> str:
+    return f"<w:r><w:t>{text}</w:t></w:r>"
+
+
+@pytest.mark.parametrize("part", ["document.xml", "document2.xml"])  # as Word on the web names it
+def test_a_word_document_is_read_as_its_author_last_left_it(tmp_path: Path, part: str) -> None:
+    contents = f'<w:p><w:pPr><w:pStyle w:val="T1"/></w:pPr>{run("Hours 1")}</w:p>'
+    removed = "<w:del><w:r><w:delText>GONE</w:delText></w:r></w:del>"
+    note = '<w:r><w:footnoteReference w:id="2"/></w:r>'
+    cells = "".join(f"<w:tc><w:p>{run(word)}</w:p></w:tc>" for word in ("Sunday", "closed"))
+    body = (
+        f"{contents}<w:p>{run('Open at nine')}{note}{removed}<w:ins>{run(' daily.')}</w:ins></w:p>"
+        f"<w:p>{run('A line')}<w:r><w:br/></w:r>{run('and a &lt;rhyme&gt;')}</w:p>"
+        f"<w:sdt><w:sdtContent><w:p>{run('Filled in')}</w:p></w:sdtContent></w:sdt>"
+        f"<w:tbl><w:tr>{cells}</w:tr></w:tbl>"
+    )
+    notes = f'<w:footnote w:id="2"><w:p>{run("Or at ten.")}</w:p></w:footnote>'
+    path = write(tmp_path / "hours.docx", docx(body, part, notes))
+    assert documents(path) == [
+        "Open at nine daily.\n\nA line\nand a <rhyme>\n\nFilled in\n\nSunday\n\nclosed\n\n"
+        "Or at ten."
+    ]
+    assert "hours.docx: Word, 1 text" in told(path)
+    assert documents(write(tmp_path / "letters.zip", zipped({"a.docx": path.read_bytes()})))
+
+
+def test_a_word_document_of_pictures_alone_is_left_out(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="it is a Word document without words: leave it out"):
+        documents(write(tmp_path / "scan.docx", docx("<w:p/>")))
 
 
 @pytest.mark.parametrize("kind", ["book", "archive", "LZMA"])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Refused
-from test_books import epub
+from test_books import docx, epub, run
 from test_pdf import pdf
 from texts import CHAT, zipped
 
@@ -123,6 +123,7 @@ REFUSED: dict[str, Content] = {
     "word.docx": lambda: zipped(
         {"[Content_Types].xml": "<Types/>", "word/document.xml": "<w:p>Hi</w:p>"}
     ),
+    "slides.pptx": lambda: zipped({"[Content_Types].xml": "<Types/>", "ppt/presentation.xml": ""}),
     "libre.odt": lambda: zipped(
         {"mimetype": "application/vnd.oasis.opendocument.text", "content.xml": "<x/>"}
     ),
@@ -211,6 +212,7 @@ USED: dict[str, Content] = {
     "again.epub": lambda: zipped(
         {"a.css": "p {}", **members_of(epub({"1.xhtml": "<p>Once.</p>"}))}
     ),
+    "letter.docx": lambda: docx(f"<w:p>{run('Once.')}</w:p>"),
     "part.html": b"<div>\n  <p>Once upon a time.</p>\n</div>\n",
     "upper.TXT.GZ": gzip.compress(b"Once upon a time. " * 9),
 }

@@ -1,4 +1,4 @@
-"""Web pages and EPUBs to texts, through the readers of others."""
+"""Web pages, EPUBs and Word documents to texts, through the readers of others."""
 
 import posixpath
 import re
@@ -7,6 +7,7 @@ from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, unquote, urldefrag
+from xml.parsers.expat import ExpatError
 
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.packed import BOOK, DAMAGED, open_member, open_zip, seekable
@@ -24,6 +25,11 @@ PILCROW = "¶"  # a link to the heading before it, in the pages of Sphinx and ot
 SPACES = re.compile(r"[ \t\n\f\r]+")  # one space in HTML; a no-break space is another
 NO_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # lxml reads them and sets none
 BLANKS = re.compile(r" +\n(?: (?! ))?|\n (?! )")  # about the end of a line; code is indented more
+# What mammoth makes of a note: a number in brackets in the text, and below it an arrow back to it.
+NOTE_LINKS = re.compile(
+    r' ?(?:<sup>)?<a href="#(?:foot|end)note-(?:ref-)?\d+"[^>]*>[^<]*</a>(?:</sup>)?'
+)
+NO_CONTENTS = "p[style-name^='toc '] => !\np[style-name^='contents '] => !"  # mammoth's style map
 LOCKS = "META-INF/encryption.xml"  # what is encrypted in an EPUB: chapters, or fonts alone
 BLOCKS = """
 address article aside blockquote caption center dd div dl dt figcaption figure footer h1 h2 h3 h4
@@ -87,6 +93,24 @@ def read_epub(file: File, asked: Asked) -> Found:
                 yield Skip(name, str(error))
             else:
                 yield from cut_up([text], asked)
+
+
+def read_word(file: File, asked: Asked) -> Found:
+    """Yield the text of a Word document as its author last left it, with its notes at the end."""
+    import mammoth
+
+    yield Kind("Word", is_cut=True)
+    with seekable(file) as stream:
+        try:
+            html = mammoth.convert_to_html(
+                stream, convert_image=lambda image: [], style_map=NO_CONTENTS
+            ).value
+        except (AttributeError, ExpatError, LookupError, RuntimeError, TypeError, ValueError) as e:
+            raise damaged("Word document", e) from None
+    text = chapter(f"<body>{NOTE_LINKS.sub('', html)}</body>".encode())
+    if not text:
+        raise NoText("it is a Word document without words")
+    yield from cut_up([text], asked)
 
 
 def page_of(book: zipfile.ZipFile, name: str) -> bytes:

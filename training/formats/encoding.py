@@ -21,7 +21,7 @@ GUESSES = (
 )  # fmt: skip
 REPLACED = "\ufffd"  # what stands for bytes that are not UTF-8
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")  # in no text
-SAVE_OFFICE = "save a table as .xlsx or CSV, words as text or PDF"
+SAVE_OFFICE = "save a table as .xlsx or CSV, words as .docx, text or PDF"
 BINARY = {  # how files begin that hold no text, and what helps, if something does
     b"\x89PNG": "a PNG picture",
     b"\xff\xd8\xff": "a JPEG picture",

@@ -6,6 +6,7 @@
 
 import gzip
 import io
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -39,6 +40,7 @@ LARGE = 50_000_000  # bytes; a smaller file may have any ratio
 COPY_PART = 1 << 20  # bytes that are copied, or looked at, at a time
 BOOK = "META-INF/container.xml"  # what every EPUB holds
 SHEETS = "xl/workbook.xml"  # what every workbook of Excel holds
+WORDS = re.compile(r"word/document\d*\.xml")  # what every document of Word holds
 UTF_8 = 0x800  # the flag of a member of a ZIP archive whose name is UTF-8, not cp437
 ZSTD, GZIP, ZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"PK\x03\x04"
 
@@ -96,7 +98,7 @@ def every_file(file: File, depth: int = 0) -> Iterator[File]:
 
 
 def check_office(names: list[str]) -> None:
-    """Raise Unreadable if a zip file is a document of Word, LibreOffice and the like."""
+    """Raise Unreadable if a zip file is a document of LibreOffice, PowerPoint and the like."""
     is_apple = any(name.endswith(".iwa") for name in names)  # Pages, Numbers, Keynote
     is_libre = {"mimetype", "content.xml"} <= {*names}
     if is_apple or is_libre or "[Content_Types].xml" in names:
@@ -141,7 +143,7 @@ def members(file: File) -> Iterator[File]:
         if BOOK in names:  # an EPUB that was packed again, so that its first member says nothing
             yield file
             return
-        if SHEETS in names:
+        if SHEETS in names or any(map(WORDS.fullmatch, names)):
             for info in infos:  # which its reader unpacks
                 check_unpacked(info.compress_size, info.file_size)
             yield file

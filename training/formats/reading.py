@@ -16,7 +16,7 @@ from itertools import chain, groupby, islice
 from typing import Any
 
 from gptcore.checks import UserError
-from training.formats.books import read_epub, read_html
+from training.formats.books import read_epub, read_html, read_word
 from training.formats.chats.assistants import EXPORTED
 from training.formats.chats.messengers import read_messenger
 from training.formats.chats.transcripts import read_chat
@@ -31,7 +31,7 @@ from training.formats.lines import (
     text_encoding,
     values,
 )
-from training.formats.packed import DAMAGED, SHEETS, open_zip, seekable, unpacked
+from training.formats.packed import DAMAGED, SHEETS, WORDS, open_zip, seekable, unpacked
 from training.formats.pdf import read_pdf
 from training.formats.places import File
 from training.formats.rows import items_of
@@ -213,8 +213,13 @@ def rows_within(value: Any) -> list[Any]:
 def read_zipped(file: File, asked: Asked) -> Found:
     """Yield the documents of an archive that is a document itself."""
     with seekable(file) as stream, open_zip(stream) as archive:
-        is_excel = SHEETS in archive.namelist()
-    yield from (read_excel if is_excel else read_epub)(file, asked)
+        names = archive.namelist()
+    reader = read_epub
+    if SHEETS in names:
+        reader = read_excel
+    elif any(map(WORDS.fullmatch, names)):
+        reader = read_word
+    yield from reader(file, asked)
 
 
 READERS: dict[str, Callable[[File, Asked], Found]] = {

@@ -50,7 +50,7 @@ HELD_OUT = (
     "is not learned then; where that matters, say the same in another one, in other words"
 )
 SHOWN_BAD = 20  # files that cannot be read; a pattern of the shell may name thousands
-READ = "texts, Markdown, JSON, tables, web pages, EPUB, PDF and exported chats can be read"
+READ = "texts, Markdown, JSON, tables, web pages, Word, EPUB, PDF and exported chats can be read"
 UNUSED_ME = "--me is not used: none of the files is an exported chat"
 NOT_USED = Kind("not used")
 
