@@ -49,10 +49,6 @@ def test_a_model_is_trained_further_by_adapters_alone(page: Page, home: Path) ->
         pass  # what the server does not know yet stays
     expect(adapters).to_be_checked()
     press(page, "Train")
-    expect(status(page)).to_contain_text("left", timeout=LONG_MS)
-    press(page, "Stop")
-    expect(status(page)).to_contain_text("stopped and saved", timeout=LONG_MS)
-    press(page, "Go on")
     expect(status(page)).to_contain_text("complete", timeout=LONG_MS)
     assert json.loads((home / "runs" / "adapted" / "config.json").read_text())["train"]["lora"]
     press(page, "Chat with it")
