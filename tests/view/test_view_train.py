@@ -50,6 +50,12 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     minutes.fill("60")
     with page.expect_response("**/train/state"):
         expect(planned).to_be_hidden()  # it is of other minutes
+    page.get_by_label("Name of the model").fill("no/name")
+    press(page, "Train")
+    expect(page.locator(".train .notice")).to_contain_text("letters")
+    page.errors.clear()  # the browser tells of an answer that refuses
+    expect(planned).to_be_hidden()  # what is refused brings no old plan back
+    page.get_by_label("Name of the model").fill("shop")
     minutes.fill("0.25")
     expect(planned).to_be_hidden()
 

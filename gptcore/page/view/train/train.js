@@ -156,9 +156,10 @@ export class Train {
     const ofTexts = { me: this.me.value.trim(), columns: this.columns.value.trim() };
     // A bad name or time keeps nobody from a look at the texts.
     const isRun = kind === "plan" || kind === "train";
-    if (isRun) [this.isBeginning, this.outdated] = [true, null];
+    if (isRun) this.isBeginning = true;
     const isBegun = await this.act(kind, { ...ofTexts, ...(isRun && this.choices.values()), ...more });
     if (isRun) this.isBeginning = false;
+    if (isRun && isBegun) this.outdated = null; // if it is refused, the plan is still of other choices
     if (this.state) this.show(this.state);
     return isBegun;
   }
