@@ -408,6 +408,19 @@ def test_a_system_message_of_nearly_all_chats_is_said_to_be_kept(
     assert (expected in told) == is_told
 
 
+def test_several_system_messages_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "chats.jsonl"
+
+    def told(*systems: str) -> str:
+        chats = [[{"role": "system", "content": text}, *turn("Hi", "Hello!")] for text in systems]
+        rows = [json.dumps({"messages": chat}) for chat in [*chats, turn("Hi", "Hello!")]]
+        file.write_text("\n".join(rows))
+        return look(find_files([file])).summary()
+
+    assert "note: the chats begin with 2 different system messages: " in told("A.", "B.", "A.")
+    assert "system message" not in told("A.", "A.", "A."), "it is one of them and none"
+
+
 def test_what_there_is_one_of_is_told_as_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

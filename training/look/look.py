@@ -45,6 +45,10 @@ USUAL_SYSTEM = (
     "with it that brings no other, and may answer badly after another; whoever has the model or "
     "its page can read it"
 )
+SYSTEMS = (
+    "the chats begin with {} different system messages: give the model one of them when you talk "
+    "with it; after another one it may mix what it learned of them"
+)
 HELD_OUT = (
     'note: the document that begins with "{}" may be set aside to measure on, as unseen text, and '
     "is not learned then; where that matters, say the same in another one, in other words"
@@ -270,6 +274,8 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
     told = [UNUSED_ME * is_unused, *notices.lines(survey.n_equal)]
     if survey.usual_system:
         told.append(USUAL_SYSTEM.format(shortened(survey.usual_system)))
+    elif survey.n_systems > 1:
+        told.append(SYSTEMS.format(f"{survey.n_systems:,}"))
     told.append(wordings.line())
     return Look(found, survey, [*filter(None, told)], draw.kept, asked)
 
