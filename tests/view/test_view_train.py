@@ -42,7 +42,7 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     page.get_by_label("Columns").evaluate("field => field.dispatchEvent(new Event('change'))")
     press(page, "Plan")  # waits for the look that has just begun
     planned = page.get_by_label("Plan", exact=True)
-    expect(planned).to_contain_text("which read the text", timeout=LONG_MS)
+    expect(planned).to_contain_text("passes over the text", timeout=LONG_MS)
     expect(page.locator(".train .notice")).to_be_hidden()
     assert not (home / "runs" / "shop").exists(), "a plan trains nothing"
     page.screenshot(path=SCREENSHOTS / "train-plan.png")
@@ -111,7 +111,7 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     page.get_by_label("Begin with").select_option(label="shop")
     expect(planned).to_be_hidden()
     press(page, "Plan")
-    expect(planned).to_contain_text("which read the text", timeout=LONG_MS)
+    expect(planned).to_contain_text("passes over the text", timeout=LONG_MS)
     page.screenshot(path=SCREENSHOTS / "train-further.png", full_page=True)
     page.get_by_label("Begin with").select_option("")
     press(page, "Remove more.csv")
