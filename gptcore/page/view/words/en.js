@@ -99,6 +99,7 @@ export default {
   "set.min_p": "Min-p",
   "set.repetition_penalty": "Repetition penalty",
   "set.seed": "Seed",
+  "set.bounds": "a number from {lowest} to {highest}",
   "help.temperature": "higher: more surprising; 0: always the likeliest token",
   "help.max_tokens": "the longest reply",
   "help.top_k": "only the k likeliest tokens; 0: all",

@@ -99,6 +99,7 @@ export default {
   "set.min_p": "Min-p",
   "set.repetition_penalty": "重复惩罚",
   "set.seed": "种子",
+  "set.bounds": "须为 {lowest} 到 {highest} 之间的数字",
   "help.temperature": "越高越出人意料；0：总选最可能的词元",
   "help.max_tokens": "回复的最大长度",
   "help.top_k": "只取最可能的 k 个词元；0：全部",
