@@ -341,6 +341,28 @@ def test_a_look_writes_for_programs_whether_the_model_that_ships_is_the_better_s
     assert json.loads(found.read_text())["suits_init"] == suits_init
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "is_told"),
+    [
+        ("book.txt", "It was a dark and stormy night.", True),
+        (
+            "chat.txt",
+            "".join(f"01.02.24, 10:0{i} - {'AB'[i % 2]}nn: Hi {i}\n" for i in range(6)),
+            True,
+        ),
+        ("faq.csv", "ask,say\nHi,Hello!\n", False),
+        ("faq.jsonl", '{"ask": "Hi", "say": "Hello!"}\n', False),
+    ],
+)
+def test_columns_that_no_file_has_are_said(
+    tmp_path: Path, name: str, text: str, is_told: bool
+) -> None:
+    (tmp_path / name).write_text(text)
+    asked = Asked(("Ann",), ("ask", "say"))
+    files = find_files([tmp_path / name])
+    assert ("note: --columns is not used" in look(files, asked).summary()) == is_told
+
+
 def test_a_name_that_no_chat_needs_is_said(tmp_path: Path) -> None:
     table = tmp_path / "faq.csv"
     table.write_text("question,answer\nHi,Hello!\n")

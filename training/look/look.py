@@ -56,6 +56,7 @@ HELD_OUT = (
 SHOWN_BAD = 20  # files that cannot be read; a pattern of the shell may name thousands
 READ = "texts, Markdown, JSON, tables, web pages, EPUB, PDF and exported chats can be read"
 UNUSED_ME = "--me is not used: none of the files is an exported chat"
+UNUSED_COLUMNS = "--columns is not used: none of the files is a table"
 NOT_USED = Kind("not used")
 
 
@@ -270,14 +271,19 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
     if bad:
         raise unreadable(bad)
     survey = surveyor.survey()
-    is_unused = bool(asked.me) and not any(file.people for file in found)
-    told = [UNUSED_ME * is_unused, *notices.lines(survey.n_equal)]
+    told = []
+    if asked.me and not any(file.people for file in found):
+        told.append(UNUSED_ME)
+    if asked.columns and all(file.kind.is_cut or file.people for file in found):
+        told.append(UNUSED_COLUMNS)
+    told += notices.lines(survey.n_equal)
     if survey.usual_system:
         told.append(USUAL_SYSTEM.format(shortened(survey.usual_system)))
     elif survey.n_systems > 1:
         told.append(SYSTEMS.format(f"{survey.n_systems:,}"))
-    told.append(wordings.line())
-    return Look(found, survey, [*filter(None, told)], draw.kept, asked)
+    if line := wordings.line():
+        told.append(line)
+    return Look(found, survey, told, draw.kept, asked)
 
 
 def unreadable(bad: list[UserError]) -> UserError:
