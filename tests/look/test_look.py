@@ -9,7 +9,7 @@ from pathlib import Path
 from time import process_time
 
 import pytest
-from conftest import TINY
+from conftest import ROOT, TINY
 
 from gptcore.checks import UserError
 from gptcore.system.files import sealed
@@ -275,6 +275,21 @@ def test_little_text_is_told_of_the_start_that_suits_it(
     told = look(find_files([text])).summary()
     assert "are little for a plain text" in told and "smollm2" not in told
     assert "python -m export fetch --list names some, Qwen2.5 for many languages" in told
+
+
+def test_a_script_that_the_model_to_begin_with_does_not_know_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "chat.csv"
+    ships = Tokenizer.load(ROOT / "models" / "default")
+    for asked, is_told in (
+        ("When do you open?,At nine.", False),
+        ("Milloin avaatte lauantaisin?,Yhdeksältä.", False),
+        ("Когда вы открываетесь?,В девять.", True),
+        ("你们几点开门？,九点。", True),
+    ):
+        file.write_text("question,answer\n" + f"{asked}\n" * 20)
+        found = look(find_files([file]))
+        assert ("may not know this language" in found.summary(ships)) == is_told
+        assert "may not know" not in found.summary(), "a new model learns its letters"
 
 
 def test_what_a_training_wrote_is_no_text(tmp_path: Path) -> None:
