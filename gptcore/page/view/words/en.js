@@ -272,6 +272,7 @@ export default {
   "train.remove.it": "Remove",
   "train.kb": "{kb} kB",
   "train.refused": "not used: {why}",
+  "train.refused.in": "{file} in it is not used: {why}|{file} and others in it, {n} in all, are not used: {why}",
   "train.asking": "waits for the answer to the question below",
   "train.whose": "Whose words should the model learn?",
   "train.whose.else": "If a file is no chat: rename a text so that it ends in .log, and drop it again; of a table, name the column of texts under “{columns}”.",

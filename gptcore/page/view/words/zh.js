@@ -271,6 +271,7 @@ export default {
   "train.remove.it": "移除",
   "train.kb": "{kb} kB",
   "train.refused": "未使用：{why}",
+  "train.refused.in": "其中的 {file} 未使用：{why}|其中的 {file} 等 {n} 个文件未使用：{why}",
   "train.asking": "等待回答下面的问题",
   "train.whose": "模型要学谁说的话？",
   "train.whose.else": "如果文件不是聊天记录：文本请改名为以 .log 结尾，再拖放一次；表格请在“{columns}”中写明文本所在的列。",
