@@ -222,8 +222,7 @@ def fit_to_clock(run: Run, task: Task, clock: Clock, done: int, watch: Watch) ->
         tqdm.write(
             f"the machine processes {task.tokens_per_step / watch.step_s:,.0f} tokens/s: "
             f"{counted(config.steps, 'step')} fit the time, instead of the planned "
-            f"{run.train.steps:,}, and read the text "
-            f"{config.steps / task.steps_per_epoch:.1f} times"
+            f"{run.train.steps:,}: {config.steps / task.steps_per_epoch:.1f} passes over the text"
         )
     run = replace(run, train=config, clock=None)
     run.write_config()

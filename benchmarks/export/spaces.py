@@ -28,7 +28,7 @@ from gradio_client import Client
 from benchmarks.memory import resident
 from export.ship.space import SDKS, write_space
 from gptcore.bundle import read_facts
-from gptcore.page.facts import EXAMPLES
+from gptcore.page.facts import examples_of
 
 USER = 1000
 # Who may read everything, as the interpreter may lie in root's home, and write to nothing.
@@ -56,7 +56,7 @@ def main() -> None:
         with started(space, str(python), options.port) as process:
             client = connected(process, options.port)
             print(f"answers after {time.perf_counter() - begun:.1f} s")
-            for example in read_facts(options.model).examples or EXAMPLES:
+            for example in examples_of(read_facts(options.model)):
                 print(f"{example!r}: {client.predict(example, api_name='/chat')!r}")
             print(f"{resident(process.pid) / 1e6:.0f} MB of memory")
 

@@ -22,8 +22,9 @@ from gptcore.page.streaming import stream
 from gptcore.page.translate import BEAMS, fairly_translated
 from gptcore.translation.onnx import OnnxTranslator
 
-FAIR = ("reply", "chat", "complete", "translation", "translate")  # wait for a place by themselves
-CONCURRENT_FAIR = 32  # of one of these kinds, running or waiting so; others wait in the queue
+# These share out the model's places among visitors themselves, so Gradio lets many events in.
+SHARING = ("reply", "chat", "complete", "translation", "translate")
+MOST_SHARING = 32  # events of one of these at once; further ones wait in Gradio's queue
 Asker = Callable[[], str]
 
 
@@ -42,7 +43,7 @@ def add_endpoints(models: Models, translator: OnnxTranslator | None, access: Acc
             # Gradio shows no more than the first lines of a docstring by itself.
             api_description=getdoc(ask),
             api_visibility="public" if name in public else "private",
-            concurrency_limit=CONCURRENT_FAIR if name in FAIR else "default",
+            concurrency_limit=MOST_SHARING if name in SHARING else "default",
         )
 
 

@@ -50,7 +50,7 @@ def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
         "chat": facts.chat,
         "block_size": facts.config.block_size,
         "settings": settings(facts),
-        "examples": facts.examples or EXAMPLES,
+        "examples": examples_of(facts),
         "inspect": INSPECT in facts.sha256,
         "untrained": UNTRAINED in facts.sha256,
         "folder": shown(folder),
@@ -58,6 +58,15 @@ def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
         "usual_system": form.usual_system,
         "config": {name: getattr(facts.config, name) for name in SIZES},
     }
+
+
+def examples_of(facts: ModelFacts) -> tuple[str, ...]:
+    """Return questions for a person to try: the model's own, if it brings some.
+
+    A model that learned somebody's own texts alone need not know EXAMPLES, nor their language.
+    """
+    of_own_texts = facts.training and not facts.training.data.datasets
+    return facts.examples or (() if of_own_texts else EXAMPLES)
 
 
 def settings(facts: ModelFacts) -> list[dict[str, Any]]:

@@ -94,10 +94,11 @@ def check_ids(ids: Any, tokenizer: Tokenizer, readable: int) -> None:
 def fairly_translated(
     model: OnnxTranslator, asker: Callable[[], str]
 ) -> Callable[[Any, Any], AsyncIterator[Translation]]:
-    """Return what yields as translate_lines does, without holding up the event loop.
+    """Return an asynchronous function of (text, beams) that yields what translate_lines does.
 
-    It ends with the program. Who asks for many translations at once, as `asker` tells, leaves one
-    of the places to others, and waits.
+    Its lines are translated in threads, so that the event loop goes on, and it ends with the
+    program. Of all PLACES one visitor, as `asker` names them, has at most PLACES - 1 at a time;
+    their further translations wait, so that one place is left to others.
     """
     places = asyncio.Semaphore(PLACES)
     places_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()

@@ -15,16 +15,17 @@ from benchmarks.behaviour.replies import main as sample_replies
 from gptcore.config import TRANSLATORS, ModelConfig
 from gptcore.model import OnnxModel
 from gptcore.nn import build_model
+from gptcore.text.chat_template import messages_of
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
-from training.data.corpus import ids_and_mask, read_sourced
+from training.data.corpus import ids_and_mask, read_sourced, with_usual_system
 from training.data.rows import Rows
 from training.data.shards.folder import prepare
 from training.evaluation.behaviour import Conversation, Reply, Result
 from training.evaluation.bits_per_byte import bits_per_byte, windows
 from training.evaluation.rounds import by_skill, hold
 from training.evaluation.subject import open_subject
-from training.evaluation.validation import questions, write_samples
+from training.evaluation.validation import questions, readable, sample_prompts, write_samples
 from training.formats.places import find_files
 from training.run.config import TrainConfig
 from training.run.directory import Run
@@ -230,6 +231,24 @@ def test_samples_of_a_text_go_on_beyond_a_short_context(
     config = ModelConfig(vocab_size=512, block_size=16, n_layer=1, n_embd=32, n_inner=64)
     samples = write_samples(build_model(config), Rows(shards, "val", 16))
     assert max(len(tokenizer.encode(text)) for _, text in samples) > 16
+
+
+def test_samples_say_under_which_system_message_a_question_was_asked(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """Not under which one, if the model has it of itself: that is the same for all chats."""
+    told, usual = "You are a cat.", "Be kind."
+    chats = [
+        [{"role": "system", "content": system}, *messages_of([f"Where is {n}?", "Asleep."])]
+        for n in range(40)
+        for system in (told, usual)
+    ]
+    keeping = with_usual_system(tokenizer, usual)
+    shards = prepare(lambda: iter(chats), tmp_path, 512, keeping, held_out=0.5)
+    rows = Rows(shards, "val", 64)
+    asked = [readable(prompt, rows.tokenizer) for prompt in sample_prompts(rows, 16)]
+    assert {text.partition("Where is")[0] for text in asked} == {f"(system: {told}) ", ""}
+    assert not any("(" in text for text in questions(rows)), "a question is sent without it"
 
 
 def test_a_few_short_questions_of_held_out_conversations_are_examples_to_try(

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import process_time
 
 import pytest
-from conftest import TINY
+from conftest import ROOT, TINY
 
 from gptcore.checks import UserError
 from gptcore.system.files import sealed
@@ -277,6 +277,21 @@ def test_little_text_is_told_of_the_start_that_suits_it(
     assert "python -m export fetch --list names some, Qwen2.5 for many languages" in told
 
 
+def test_a_script_that_the_model_to_begin_with_does_not_know_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "chat.csv"
+    ships = Tokenizer.load(ROOT / "models" / "default")
+    for asked, is_told in (
+        ("When do you open?,At nine.", False),
+        ("Milloin avaatte lauantaisin?,Yhdeksältä.", False),
+        ("Когда вы открываетесь?,В девять.", True),
+        ("你们几点开门？,九点。", True),
+    ):
+        file.write_text("question,answer\n" + f"{asked}\n" * 20)
+        found = look(find_files([file]))
+        assert ("may not know this language" in found.summary(ships)) == is_told
+        assert "may not know" not in found.summary(), "a new model learns its letters"
+
+
 def test_what_a_training_wrote_is_no_text(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     shutil.copytree(TINY / "run", runs / "mine")
@@ -339,6 +354,28 @@ def test_a_look_writes_for_programs_whether_the_model_that_ships_is_the_better_s
     found = tmp_path / "found.json"
     assert main(["look", str(tmp_path / name), "--json", str(found)]) == 0
     assert json.loads(found.read_text())["suits_init"] == suits_init
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_told"),
+    [
+        ("book.txt", "It was a dark and stormy night.", True),
+        (
+            "chat.txt",
+            "".join(f"01.02.24, 10:0{i} - {'AB'[i % 2]}nn: Hi {i}\n" for i in range(6)),
+            True,
+        ),
+        ("faq.csv", "ask,say\nHi,Hello!\n", False),
+        ("faq.jsonl", '{"ask": "Hi", "say": "Hello!"}\n', False),
+    ],
+)
+def test_columns_that_no_file_has_are_said(
+    tmp_path: Path, name: str, text: str, is_told: bool
+) -> None:
+    (tmp_path / name).write_text(text)
+    asked = Asked(("Ann",), ("ask", "say"))
+    files = find_files([tmp_path / name])
+    assert ("note: --columns is not used" in look(files, asked).summary()) == is_told
 
 
 def test_a_name_that_no_chat_needs_is_said(tmp_path: Path) -> None:
@@ -406,6 +443,19 @@ def test_a_system_message_of_nearly_all_chats_is_said_to_be_kept(
     told = look(find_files([file])).summary()
     expected = 'note: nearly all chats begin with the system message "Be kind.": '
     assert (expected in told) == is_told
+
+
+def test_several_system_messages_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "chats.jsonl"
+
+    def told(*systems: str) -> str:
+        chats = [[{"role": "system", "content": text}, *turn("Hi", "Hello!")] for text in systems]
+        rows = [json.dumps({"messages": chat}) for chat in [*chats, turn("Hi", "Hello!")]]
+        file.write_text("\n".join(rows))
+        return look(find_files([file])).summary()
+
+    assert "note: the chats begin with 2 different system messages: " in told("A.", "B.", "A.")
+    assert "system message" not in told("A.", "A.", "A."), "it is one of them and none"
 
 
 def test_what_there_is_one_of_is_told_as_one(

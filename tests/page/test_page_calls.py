@@ -17,14 +17,14 @@ from conftest import ROOT, TINY
 import gptcore.gradio.guard.visitors
 from gptcore.api.access import Access, Refused
 from gptcore.api.bodies import read_chat
-from gptcore.bundle import default_model
+from gptcore.bundle import default_model, read_facts
 from gptcore.checks import UserError
 from gptcore.engine.sampling import Sampling
 from gptcore.gradio.build import build_page
 from gptcore.gradio.guard.arguments import check_call
 from gptcore.model import OnnxModel, load_model
 from gptcore.models import Models
-from gptcore.page.facts import settings
+from gptcore.page.facts import EXAMPLES, examples_of, settings
 from gptcore.page.inspect import inspect_endpoint
 from gptcore.page.reply import read
 from gptcore.page.streaming import CROWD_SECONDS, LONGEST_SECONDS, YIELD_SECONDS, pause
@@ -55,6 +55,19 @@ def text_page(model: OnnxModel) -> gr.Blocks:
     base = copy(model)
     base.bundle = replace(model.bundle, facts=replace(model.bundle.facts, chat=False))
     return build_page(Models(base), None, Access())
+
+
+def test_a_model_of_somebodys_own_texts_offers_questions_of_its_own_or_none(
+    model: OnnxModel,
+) -> None:
+    """A German chat's was offered "Tell me a story about a cat.", which it cannot know."""
+    shipped = model.bundle.facts
+    assert examples_of(shipped) == EXAMPLES == examples_of(replace(shipped, training=None))
+    data = replace(shipped.training.data, datasets={})
+    own = replace(shipped, training=replace(shipped.training, data=data))
+    assert examples_of(own) == ()
+    assert examples_of(replace(own, examples=("Wo ist der Schlüssel?",)))[0].startswith("Wo")
+    assert len(examples_of(read_facts(ROOT / "models" / "nano"))) == 4
 
 
 def call(page: gr.Blocks, name: str, data: object) -> None:

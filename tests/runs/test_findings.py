@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 
 from gptcore.config import PRESETS
 from gptcore.facts import Imported
-from training.report.findings import Finding, findings
+from training.report.findings import LITTLE_BYTES, Finding, findings
 from training.report.history import History
 from training.report.report import facts, write_report
 from training.run.config import TrainConfig
@@ -196,8 +196,12 @@ def test_a_loss_over_hardly_a_text_says_little(tmp_path: Path) -> None:
     ("is_chat", "text", "advice"),
     [
         (False, "The key is in the drawer of the old table. " * 4, "more text"),
-        (True, "The key is in the drawer of the old table. " * 4, "more wordings of each question"),
-        (True, "Der Schlüssel liegt in der Schublade. " * 8, "more wordings of each question"),
+        (
+            True,
+            "The key is in the drawer of the old table. " * 4,
+            "more conversations about",
+        ),
+        (True, "Der Schlüssel liegt in der Schublade. " * 8, "more conversations about"),
     ],
 )
 def test_a_little_text_is_told_what_to_try_next(
@@ -209,6 +213,24 @@ def test_a_little_text_is_told_what_to_try_next(
     [found, *of_size] = findings(History(dataclasses.replace(run, data=data)))
     assert len(of_size) == (not is_chat) and found.remedy.startswith(advice)
     assert ("--init models/default" in found.remedy) == (is_chat and text.startswith("The"))
+
+
+@pytest.mark.parametrize(
+    ("preset", "is_chat", "me", "to_try", "remedy"),
+    [
+        ("tiny", True, {}, "Ask it what it should know.", "more conversations about"),
+        ("tiny", True, {"me": "Ann"}, "Write to it what people wrote", "more of these chats"),
+        ("tiny", False, {}, "Let it go on with a beginning", "more text"),
+        ("translator", False, {}, "Have it translate sentences", "more pairs of sentences"),
+    ],
+)
+def test_each_kind_of_text_gets_the_advice_that_fits_it(
+    tmp_path: Path, preset: str, is_chat: bool, me: dict, to_try: str, remedy: str
+) -> None:
+    run = run_with(tmp_path, FALLING, [4, 3, 3.2, 3.5], **me)
+    data = dataclasses.replace(run.data, held_out_tokens=57, chat=is_chat, n_bytes=LITTLE_BYTES)
+    [found] = findings(History(dataclasses.replace(run, model=PRESETS[preset], data=data)))
+    assert to_try in found.text and found.remedy.startswith(remedy)
 
 
 GERMAN = "Der Schlüssel liegt in der Schublade. " * 8

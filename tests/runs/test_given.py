@@ -138,7 +138,7 @@ def test_six_chats_train_after_two_lines(
     )
     run = Run.load(out)
     assert "in 2 layers, a context of 256 tokens" in size
-    assert f"seconds for {run.train.steps} steps, which read the text" in time
+    assert f"seconds for {run.train.steps} steps, " in time and " passes over the text (" in time
     assert "\nexpected" not in said, "nothing can be said of so short a text"
     assert "\nmodel: " not in said and "note: 114 bytes are little text" in said
     assert run.data.expected_bits_per_byte is None

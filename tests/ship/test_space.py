@@ -17,7 +17,7 @@ from export.ship.space import SDKS
 from export.ship.web import card
 from gptcore.bundle import load_bundle, load_translation_bundle, read_facts, write_facts
 from gptcore.gradio.launch import declare_gpu_function
-from gptcore.page.facts import EXAMPLES
+from gptcore.page.facts import examples_of
 from gptcore.system.files import files_in
 
 DEFAULT = ROOT / "models" / "default"
@@ -44,7 +44,7 @@ def test_a_space_starts_as_the_hub_starts_it_and_answers_its_examples(
     before, port = set(files_in(space)), str(free_port())
     with started(space, sys.executable, port) as process:
         client = connected(process, port)
-        for example in read_facts(DEFAULT).examples or EXAMPLES:
+        for example in examples_of(read_facts(DEFAULT)):
             assert client.predict(example, temperature=0, api_name="/chat")
         if sdk == "gradio":
             assert client.predict("跑猫红二。", api_name="/translate")

@@ -162,8 +162,7 @@ def test_a_run_with_a_time_takes_just_that_time(
     assert fitted.train.decay_share == pytest.approx(15 / summary["steps"])
     assert (
         f"the machine processes {Timed.tokens_per_step:,} tokens/s: {summary['steps']} steps fit "
-        f"the time, instead of the planned 1,000, and read the text "
-        f"{summary['steps'] / 3:.1f} times"
+        f"the time, instead of the planned 1,000: {summary['steps'] / 3:.1f} passes over the text"
     ) in capsys.readouterr().out
 
 

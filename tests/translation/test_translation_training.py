@@ -308,7 +308,7 @@ def test_a_batch_larger_than_all_pairs_is_doubted(
     line = command(tmp_path / "pairs.tsv", tmp_path / "out", batch_size=batch, micro_batch_size=2)
     assert main(line) == 0
     said = capsys.readouterr().out
-    assert "2 steps, which read the text 2.0 times" in said
+    assert "2 steps, 2.0 passes over the text (" in said
     assert f"note: batch_size={batch}, but the text fills {words}: each step reads all of" in said
     assert "epochs:" not in said
 

@@ -161,6 +161,12 @@ def test_settings_belong_to_a_chat_and_an_empty_field_is_the_default(page: Page)
     for typed, taken in (("3.7", "4"), ("-5", "1"), ("1e9", "512")):
         set_number(page, "Max tokens", typed)
         expect(page.get_by_role("spinbutton", name="Max tokens")).to_have_value(taken)
+    expect(page.get_by_text("a number from 1 to 512")).to_be_visible()
+    set_number(page, "Temperature", "999")
+    expect(temperature).to_have_value("10")
+    expect(page.get_by_text("a number from 0 to 10")).to_be_visible()
+    set_number(page, "Temperature", "0.5")
+    expect(page.get_by_text("a number from 0 to 10")).to_have_count(0)
     page.get_by_role("button", name="Playful").click()
     expect(temperature).to_have_value("1.1")
     # The drawn seed gives the same reply again.

@@ -3,7 +3,9 @@
 import re
 import shutil
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from conftest import SCREENSHOTS, Visit
@@ -42,7 +44,7 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     page.get_by_label("Columns").evaluate("field => field.dispatchEvent(new Event('change'))")
     press(page, "Plan")  # waits for the look that has just begun
     planned = page.get_by_label("Plan", exact=True)
-    expect(planned).to_contain_text("which read the text", timeout=LONG_MS)
+    expect(planned).to_contain_text("passes over the text", timeout=LONG_MS)
     expect(page.locator(".train .notice")).to_be_hidden()
     assert not (home / "runs" / "shop").exists(), "a plan trains nothing"
     page.screenshot(path=SCREENSHOTS / "train-plan.png")
@@ -117,7 +119,7 @@ def test_a_table_becomes_a_model_that_the_page_talks_with(page: Page, home: Path
     page.get_by_label("Begin with").select_option(label="shop")
     expect(planned).to_be_hidden()
     press(page, "Plan")
-    expect(planned).to_contain_text("which read the text", timeout=LONG_MS)
+    expect(planned).to_contain_text("passes over the text", timeout=LONG_MS)
     page.screenshot(path=SCREENSHOTS / "train-further.png", full_page=True)
     page.get_by_label("Begin with").select_option("")
     press(page, "Remove more.csv")
@@ -318,6 +320,12 @@ def test_what_was_said_of_the_last_files_is_not_said_of_the_next_ones(page: Page
     expect(page.locator("#train-me")).to_have_value("")
 
 
+def whatsapp() -> bytes:
+    """A chat of two people."""
+    line = "[01.03.24, 10:0{i}:00] {name}: Hello, this is message {i}.\n"
+    return "".join(line.format(i=i, name=("Ann", "Ben")[i % 2]) for i in range(10)).encode()
+
+
 def drop(page: Page, path: Path) -> None:
     devtools = page.context.new_cdp_session(page)
     data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
@@ -359,11 +367,26 @@ def test_nonsense_gets_a_line_and_can_be_removed(page: Page, tmp_path: Path) -> 
     expect(page.locator(".train").get_by_role("button", name="Train", exact=True)).to_be_disabled()
 
 
+def test_packed_files_that_are_not_used_are_told_and_counted_as_in_the_look(page: Page) -> None:
+    enter(page, "Train")
+    packed = BytesIO()
+    picture = b"\x89PNG\r\n\x1a\n" + bytes(200)
+    with ZipFile(packed, "w") as archive:
+        for name, data in (("shop.csv", shop()), ("a.png", picture), ("b.png", picture)):
+            archive.writestr(name, data)
+    give(page, ("all.zip", packed.getvalue()), ("white.txt", b" "), ("_chat.txt", whatsapp()))
+    row = page.locator(".texts li", has_text="all.zip")
+    expect(row).to_contain_text("a.png and others in it, 2 in all, are not used: it is a PNG")
+    expect(row.locator(".refused")).to_have_count(1)
+    expect(page.get_by_text("4 files are not used")).to_be_visible()  # a chat that waits, too
+    expect(page.get_by_label("What is in the texts")).to_contain_text("4 of 5 files are not used")
+    for name in ("all.zip", "white.txt", "_chat.txt"):
+        press(page, f"Remove {name}")
+
+
 def test_a_whatsapp_chat_asks_whose_words_are_learned(page: Page) -> None:
     enter(page, "Train")
-    line = "[01.03.24, 10:0{i}:00] {name}: Hello, this is message {i}.\n"
-    lines = [line.format(i=i, name=("Ann", "Ben")[i % 2]) for i in range(10)]
-    give(page, ("_chat.txt", "".join(lines).encode()))
+    give(page, ("_chat.txt", whatsapp()))
     expect(page.get_by_text("Whose words should the model learn?")).to_be_visible()
     # In the page's own words: those of the command name an option and a remedy for a terminal.
     expect(page.locator(".texts li small").last).to_have_text(

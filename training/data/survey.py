@@ -41,6 +41,7 @@ class Survey:
     validation_limit: int  # documents with a lower document_number are held out
     only_held_out: Document | None  # the one of a small corpus; None for others
     usual_system: str  # the system message of nearly all chats, or ""
+    n_systems: int  # different system messages, MOST_SYSTEMS at the most
 
     def is_validation(self, document: Document) -> bool:
         """Return whether a document is held out; equal documents are always in the same split."""
@@ -107,6 +108,7 @@ class Surveyor:
             validation_limit=max(min(limit, max(self.numbers, default=0)), smallest + 1),
             only_held_out=lowest if is_small else None,
             usual_system=self.usual_system,
+            n_systems=sum(message != "" for message in self.systems),
         )
 
 

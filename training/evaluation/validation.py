@@ -18,6 +18,7 @@ from gptcore.engine.generate import Reply, Request, generate
 from gptcore.engine.sampling import Sampling
 from gptcore.nn.gpt import GPT, whole_sequence
 from gptcore.nn.torch_session import TorchSession
+from gptcore.text.chat_format import Ends
 from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import IGNORED, Rows
 from training.evaluation.bits_per_byte import Total
@@ -102,10 +103,23 @@ def questions(rows: Rows, n: int = 4) -> tuple[str, ...]:
 
 def question(prompt: Prompt, tokenizer: Tokenizer) -> str:
     """Return the words of the user in the beginning of a conversation; "" if there are none."""
-    before, after = tokenizer.chat.user
-    if not before:
-        return ""
-    return tokenizer.show(prompt.ids).partition(before)[2].partition(after)[0]
+    return first_between(tokenizer.chat.user, tokenizer.show(prompt.ids))
+
+
+def first_between(ends: Ends, text: str) -> str:
+    before, after = ends
+    return text.partition(before)[2].partition(after)[0] if before else ""
+
+
+def readable(prompt: Prompt, tokenizer: Tokenizer) -> str:
+    """Return a prompt as a person reads it; of a conversation, what the user says.
+
+    Before it stands the system message, if it is not the one that the model's chats usually have.
+    """
+    if not (asked := prompt.asks and question(prompt, tokenizer)):
+        return tokenizer.decode(prompt.ids)
+    system = first_between(tokenizer.chat.system, tokenizer.show(prompt.ids))
+    return asked if system in ("", tokenizer.chat.usual_system) else f"(system: {system}) {asked}"
 
 
 def write_samples(model: GPT, rows: Rows) -> list[tuple[str, str]]:
@@ -120,6 +134,5 @@ def write_samples(model: GPT, rows: Rows) -> list[tuple[str, str]]:
             request = Request(prompt.ids, sampling, max_tokens=60, slide=not prompt.asks)
             reply = Reply(request, rows.tokenizer, rows.block_size)
             text = "".join(piece.text for piece in generate(TorchSession(model), reply))
-        asked = question(prompt, rows.tokenizer) if prompt.asks else ""
-        samples.append((asked or rows.tokenizer.decode(prompt.ids), text))
+        samples.append((readable(prompt, rows.tokenizer), text))
     return samples

@@ -3,7 +3,7 @@ loss; and doubts about its settings.
 
 >>> tell(run, task, plan.step_s, plan.seconds, plan.expectation)     # doctest: +SKIP
 size      1,000,576 parameters in 4 layers, a context of 512 tokens
-time      about 3.2 minutes for 254 steps, which read the text 16.0 times (22,000 tokens/s)
+time      about 3.2 minutes for 254 steps, 16.0 passes over the text (22,000 tokens/s)
 expected  2.10 bits per byte of unseen text, a fifth more or less; lower is better
 """
 
@@ -30,8 +30,8 @@ def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> 
     print(
         f"size      {n_parameters:,} parameters in {counted(run.model.n_layer, 'layer')}, "
         f"a context of {run.model.block_size:,} tokens{trained}\n"
-        f"time      about {duration(seconds)} for {counted(training.steps, 'step')}, which read "
-        f"the text {epochs:.1f} times ({task.tokens_per_step / step_s:,.0f} tokens/s)"
+        f"time      about {duration(seconds)} for {counted(training.steps, 'step')}, "
+        f"{epochs:.1f} passes over the text ({task.tokens_per_step / step_s:,.0f} tokens/s)"
     )
     if expected:
         print(f"expected  {expected}")

@@ -45,13 +45,23 @@ USUAL_SYSTEM = (
     "with it that brings no other, and may answer badly after another; whoever has the model or "
     "its page can read it"
 )
+SYSTEMS = (
+    "the chats begin with {} different system messages: give the model one of them when you talk "
+    "with it; after another one it may mix what it learned of them"
+)
 HELD_OUT = (
     'note: the document that begins with "{}" may be set aside to measure on, as unseen text, and '
     "is not learned then; where that matters, say the same in another one, in other words"
 )
+UNKNOWN_SCRIPT = (
+    "note: a token of the model that it begins with holds {:.1f} bytes of this text, hardly a "
+    "letter: the model may not know this language; begin with a new one, or one that knows it"
+)
+FEWEST_BYTES = 1.3  # of a token; English has 3.7 in the model that ships, Finnish 1.8, Russian 1.0
 SHOWN_BAD = 20  # files that cannot be read; a pattern of the shell may name thousands
 READ = "texts, Markdown, JSON, tables, web pages, Word, EPUB, PDF and exported chats can be read"
 UNUSED_ME = "--me is not used: none of the files is an exported chat"
+UNUSED_COLUMNS = "--columns is not used: none of the files is a table"
 NOT_USED = Kind("not used")
 
 
@@ -199,14 +209,17 @@ class Look:
         """
         self.check()
         found = self.survey
-        little = self.little(advises and tokenizer is None)
+        is_new = tokenizer is None
+        little = self.little(advises and is_new)
         tokenizer = tokenizer or Tokenizer.train(found.beginning, vocabulary(found.n_bytes))
         n_skipped = sum(sum(file.skipped.values()) for file in self.files if file.is_used)
         skipped = f"; {n_skipped:,} skipped" if n_skipped else ""
         n_unused = len(self.unused)
         are = "is" if n_unused == 1 else "are"
         of_files = f"{n_unused:,} of {counted(len(self.files), 'file')} {are} not used"
-        n_tokens = found.n_bytes / bytes_per_token(found, tokenizer)
+        n_bytes = bytes_per_token(found, tokenizer)
+        n_tokens = found.n_bytes / n_bytes
+        is_unknown = not is_new and n_bytes < FEWEST_BYTES
         held_out = found.only_held_out if found.n_documents - found.n_equal > 1 else None
         if held_out and len(document_text(held_out).encode()) < FEW_HELD_OUT:
             held_out = None  # it has fewer tokens than bytes, and is learned, too
@@ -216,6 +229,7 @@ class Look:
             f"{counted(rounded(n_tokens), 'token')} (pieces of words) of a vocabulary of "
             f"{tokenizer.vocab_size:,}{skipped}",
             *([f"note: {of_files}, for the reasons above"] if n_unused else []),
+            *([UNKNOWN_SCRIPT.format(n_bytes)] if is_unknown else []),
             *(f"note: {notice}" for notice in self.notices),
             *([little] if self.is_little else []),
             *([HELD_OUT.format(beginning(held_out))] if held_out else []),
@@ -266,12 +280,19 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
     if bad:
         raise unreadable(bad)
     survey = surveyor.survey()
-    is_unused = bool(asked.me) and not any(file.people for file in found)
-    told = [UNUSED_ME * is_unused, *notices.lines(survey.n_equal)]
+    told = []
+    if asked.me and not any(file.people for file in found):
+        told.append(UNUSED_ME)
+    if asked.columns and all(file.kind.is_cut or file.people for file in found):
+        told.append(UNUSED_COLUMNS)
+    told += notices.lines(survey.n_equal)
     if survey.usual_system:
         told.append(USUAL_SYSTEM.format(shortened(survey.usual_system)))
-    told.append(wordings.line())
-    return Look(found, survey, [*filter(None, told)], draw.kept, asked)
+    elif survey.n_systems > 1:
+        told.append(SYSTEMS.format(f"{survey.n_systems:,}"))
+    if line := wordings.line():
+        told.append(line)
+    return Look(found, survey, told, draw.kept, asked)
 
 
 def unreadable(bad: list[UserError]) -> UserError:

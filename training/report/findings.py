@@ -184,15 +184,26 @@ def is_little(run: Run) -> bool:
 
 def uncertain(history: History) -> Finding:
     """The held-out text is so short that its loss says little."""
-    is_asked = history.run.data.chat and not history.run.options.get("me")  # a table of questions
     n = history.run.data.held_out_tokens or 0
-    more = "more wordings of each question where it fails" if is_asked else "more text"
+    to_try, more = trial(history.run)
     return Finding(
         f"Only {counted(n, 'token')} could be set aside as unseen text: too "
         f"few to measure how well the model knows new text. So no such figure is shown, and the "
-        f"weights of the last step are taken. Ask the model what it should know.",
+        f"weights of the last step are taken. {to_try}.",
         f"{more}{or_init(history)}",
     )
+
+
+def trial(run: Run) -> tuple[str, str]:
+    """Return how a person finds out what a model learned, and what it needs where it fails."""
+    if isinstance(run.model, Seq2SeqConfig):
+        return "Have it translate sentences that it should know", "more pairs of sentences"
+    if not run.data.chat:
+        return "Let it go on with a beginning that it should know", "more text"
+    if run.options.get("me"):  # chats of people
+        return "Write to it what people wrote in the chats", "more of these chats"
+    more = "more conversations about what it fails at, asked in several ways"
+    return "Ask it what it should know", more
 
 
 def or_init(history: History) -> str:

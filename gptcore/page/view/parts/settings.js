@@ -68,24 +68,29 @@ export class Settings {
     const value = el("input", { type: "number", step: String(step), id: `n-${name}`, "aria-label": say(`set.${name}`) });
     const range = slider && el("input", { type: "range", id: `r-${name}`, "aria-label": say(`set.${name}`) });
     if (slider) Object.assign(range, { min: slider[0], max: slider[1], step });
+    const bounds = el("small", { "aria-live": "polite" });
     const take = (text) => {
       const given = text === "" || !Number.isFinite(Number(text)) ? setting.default : Number(text);
       const whole = step === 1 ? Math.round(given) : given;
+      const { lowest } = setting;
       const highest = Math.min(setting.highest, Number.MAX_SAFE_INTEGER);
-      this.set(name, Math.min(highest, Math.max(setting.lowest, whole)));
+      const taken = Math.min(highest, Math.max(lowest, whole));
+      this.set(name, taken);
+      bounds.textContent = taken === whole ? "" : say("set.bounds", { lowest, highest });
       this.changed();
     };
     value.addEventListener("change", () => take(value.value)); // an emptied field: the default
     range?.addEventListener("input", () => (value.value = range.value));
     range?.addEventListener("change", () => take(range.value)); // once it is let go
-    this.inputs[name] = { value, range };
+    this.inputs[name] = { value, range, bounds };
     const label = el("label", { for: `n-${name}` }, say(`set.${name}`));
     const head = el("div.head", {}, label, value);
-    return el("div.field", {}, head, range, el("small", {}, say(`help.${name}`)));
+    return el("div.field", {}, head, range, el("small", {}, say(`help.${name}`)), bounds);
   }
 
   set(name, number) {
-    const { value, range } = this.inputs[name];
+    const { value, range, bounds } = this.inputs[name];
+    bounds.textContent = ""; // of the number before
     value.value = String(number);
     if (range) range.value = String(number);
   }

@@ -12,6 +12,13 @@ export function written({ samples: { step, written }, is_chat: isChat }) {
   return [el("h2", {}, say("train.samples", { step })), ...written.map(isChat ? dialogue : goesOn)];
 }
 
+// Why a text, or what is packed in it, is not used: [reason, the names of the files], a list.
+export function reasons(text, refused) {
+  const found = {};
+  for (const [file, why] of Object.entries(refused)) if (`${file}/`.startsWith(`${text}/`)) (found[why] ??= []).push(file);
+  return Object.entries(found);
+}
+
 // Of an export, by its last line; the first that fits.
 const STAGES = [
   [/^writing/, "stage.writing"],

@@ -7,7 +7,7 @@ import { Notice } from "../parts/notice.js";
 import { say, told } from "../words.js";
 import { chart } from "./chart.js";
 import { Choices } from "./choices.js";
-import { stage, talk, written } from "./said.js";
+import { reasons, stage, talk, written } from "./said.js";
 
 const EVERY_MS = 1000;
 const FILLED = ["me", "columns", "name", "minutes"]; // fields, of which the server has values
@@ -297,12 +297,13 @@ export class Train {
         return el("button.small", button, say("train.remove.it"));
       };
       const size = (bytes) => say("train.kb", { kb: Math.ceil(bytes / 1000) });
-      const reason = (name) => {
-        if (!Object.hasOwn(refused, name)) return null;
-        if (asking.includes(name)) return el("small", {}, say("train.asking"));
-        return el("small.refused", {}, say("train.refused", { why: this.ofFields(refused[name]) }));
+      const told = (name) => ([given, files]) => {
+        if (files.every((file) => asking.includes(file))) return el("small", {}, say("train.asking"));
+        const [why, file] = [this.ofFields(given), files[0].slice(name.length + 1)];
+        return el("small.refused", {}, say(file ? "train.refused.in" : "train.refused", { why, file, n: files.length }));
       };
-      this.texts.replaceChildren(...texts.map(({ name, bytes }) => el("li", {}, el("span", {}, name), el("small", {}, size(bytes)), remove(name), reason(name))));
+      const line = (name) => reasons(name, refused).map(told(name));
+      this.texts.replaceChildren(...texts.map(({ name, bytes }) => el("li", {}, el("span", {}, name), el("small", {}, size(bytes)), remove(name), ...line(name))));
       this.shownTexts = key;
     }
     if (this.dataset.options.length !== datasets.length + 1) {
@@ -311,7 +312,7 @@ export class Train {
     }
     this.files.disabled = this.dataset.disabled = Boolean(doing);
     this.fetch.disabled = Boolean(doing) || !this.dataset.value;
-    const n = texts.filter(({ name }) => Object.hasOwn(refused, name) && !asking.includes(name)).length;
+    const n = Object.keys(refused).length;
     const waits = asking.length ? "" : say("train.unusable"); // a question is asked above
     this.set(this.unused, unusable ? waits : n ? say("train.unused", { n }) : "");
     this.set(this.look, unusable ? "" : this.ofFields(look)); // its reasons stand beside the files
