@@ -151,6 +151,19 @@ def test_of_more_minutes_than_a_text_needs_it_is_said_why_they_end(
     assert (note in said) == is_said == ("--minutes" in said)
 
 
+def test_of_fewer_minutes_than_a_text_needs_it_is_said_how_many_it_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, options = RunData("", chat=True, n_bytes=0), {"minutes": "0.5"}
+    task = SimpleNamespace(steps_per_epoch=6, tokens_per_step=2_000)
+    for most in (80, 32):  # which the text is worth; the time allows 30
+        clock = Clock(30.0, evaluation_steps=1.0, most_steps=most)
+        run = Run(model_at(1, BOOK), TrainConfig(steps=30), data, clock, options, path=tmp_path)
+        tell(run, task, 1.0, 30.0, expected="")
+        note = "--minutes 0.5 is less than this text needs: about 80 seconds read it 13 times\n"
+        assert (f"note: {note}" in (said := capsys.readouterr().out)) == (most == 80), said
+
+
 def test_a_small_book_gets_dropout_and_a_smaller_model_than_a_library() -> None:
     book, library = plan_for(BOOK, 600_000), plan_for(LIBRARY, 600_000)
     assert book.model.dropout > 0 == library.model.dropout

@@ -15,7 +15,7 @@ from training.loop import Task
 from training.plan.given import doubts
 from training.run.directory import Run
 
-SPARED = 0.9  # of the time that is left of --minutes; a plan for less has no use for the rest
+SPARED = 0.9  # of the time or the steps; what a plan leaves of them is no chance
 
 
 def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> None:
@@ -41,6 +41,12 @@ def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> 
             f"note: --minutes {float(run.options['minutes']):g} is more than this text needs: the "
             f"training ends after {counted(round(epochs), 'pass')} over it, as more would teach "
             f"it nothing new"
+        )
+    if run.clock and run.clock.most_steps * SPARED > training.steps:
+        share = run.clock.most_steps / training.steps
+        print(
+            f"note: --minutes {float(run.options['minutes']):g} is less than this text needs: "
+            f"about {duration(share * seconds)} read it {counted(round(share * epochs), 'time')}"
         )
     n_rows = run.data.n_pairs or round(task.steps_per_epoch * training.batch_size)
     for doubt in doubts(training, n_rows, n_tokens, epochs):
