@@ -39,15 +39,55 @@ and waiting
 """
 
 
-@pytest.mark.parametrize("deleted", ["Diese Nachricht wurde gelöscht.", "Eliminaste este mensaje"])
-def test_what_android_has_in_place_of_a_deleted_message_is_not_learned(
-    tmp_path: Path, deleted: str
-) -> None:
-    export = ANDROID.replace("<Mídia oculta>", deleted)
+@pytest.mark.parametrize(
+    "notice",
+    [
+        "Diese Nachricht wurde gelöscht.",
+        "Eliminaste este mensaje",
+        "This message was deleted by admin Ann",
+        "Missed video call",
+        "live location shared",
+        "Waiting for this message. This may take a while.",
+        "Standort: https://maps.google.com/?q=40.1,-73.9",
+        "POLL:\nWhen?\nOPTION: Sunday (2 votes)\nOPTION: Never (0 votes)\n",
+        "UMFRAGE:\nWann?\nNun?\nOPTION: Heute (1 Stimme)\nOPTION: Nie (0 Stimmen)",
+    ],
+)
+def test_what_android_has_in_place_of_words_is_not_learned(tmp_path: Path, notice: str) -> None:
+    export = ANDROID.replace("<Mídia oculta>", notice)
     path = write(tmp_path / "chat.txt", export)
     assert documents(path, me=("Ben",))[0][-1]["content"] == "Yes: here\n\nand waiting"
-    quoted = write(tmp_path / "quoted.txt", export.replace(deleted, f"It says: {deleted}"))
-    assert deleted in documents(quoted, me=("Ben",))[0][-1]["content"], "somebody's own words"
+    quoted = write(tmp_path / "quoted.txt", export.replace(notice, f"It says: {notice}"))
+    said = documents(quoted, me=("Ben",))[0][-1]["content"]
+    assert said.endswith(notice.strip()), "somebody's own words"
+
+
+@pytest.mark.parametrize("words", ["Places:\nNice: pretty\nRome: old", "null and void", "<3 you"])
+def test_words_that_look_nearly_like_a_notice_are_learned(tmp_path: Path, words: str) -> None:
+    path = write(tmp_path / "chat.txt", ANDROID.replace("<Mídia oculta>", words))
+    assert documents(path, me=("Ben",))[0][-1]["content"].endswith(f"waiting\n{words}")
+
+
+def test_a_caption_is_learned_and_no_mark_of_a_direction(tmp_path: Path) -> None:
+    said = "<Mídia oculta>\nLook, @\u2068Ann\u2069!"
+    path = write(tmp_path / "chat.txt", ANDROID.replace("<Mídia oculta>", said))
+    assert documents(path, me=("Ben",))[0][-1]["content"].endswith("waiting\nLook, @Ann!")
+
+
+@pytest.mark.parametrize(
+    "notice",
+    [
+        'Ben changed the group name from "A: B" to "C: D"',
+        "Ben hat den Gruppennamen zu „Rad: Tour“ geändert",
+        "Ann changed to a new number. Tap to message: or add",
+    ],
+)
+def test_a_notice_with_a_colon_is_nobodys_message(tmp_path: Path, notice: str) -> None:
+    export = ANDROID.replace("Ben: ", "Dr. Ben: ")
+    path = write(tmp_path / "chat.txt", f"{export}5/4/21, 9:03\u202fAM - {notice}\n")
+    alone = write(tmp_path / "alone.txt", export)
+    assert documents(path, me=("Dr. Ben",)) == documents(alone, me=("Dr. Ben",))
+    assert "WhatsApp chat of Ann (3 messages), Dr. Ben (3 messages)," in told(path, me=("Ann",))
 
 
 @pytest.mark.parametrize(
