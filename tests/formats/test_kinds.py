@@ -94,6 +94,15 @@ def test_a_picture_or_a_sound_is_called_so_whatever_its_name(
             "WEBVTT - a title\n\nNOTE\nsaid\nby none\n\nNOTE 1\n00:00.000 --> 00:01.000\nHi.\n",
             "Hi.",
         ),
+        (
+            "WEBVTT\n\n00:00.000 --> 00:01.000\n[door bell]\n- MARCO: Hello [waves]\n>> DR. Ó 2:\n"
+            "It is 10:30.\n\n00:01.000 --> 00:02.000\n<i>♪ music ♪</i>\n♪\nSee you (laughs)\n",
+            "- Hello [waves]|It is 10:30.|See you (laughs)",
+        ),
+        (
+            "WEBVTT\n\n00:00.000 --> 00:01.000\nAt 10:30.\nAnn: I SAY 12:30\n",
+            "At 10:30.|Ann: I SAY 12:30",
+        ),
     ],
 )
 def test_what_is_spoken_in_subtitles_is_not_a_note(

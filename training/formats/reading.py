@@ -58,6 +58,9 @@ BREAK = re.compile(r"\[br\]|<br ?/?>")  # between two lines, in YouTube's .sbv a
 STYLE = re.compile(
     rf"</?(?:[biucv]|font|lang|ruby|rt)(?:[ .][^<>\n]*)?>|\{{\\[^{{}}\n]*\}}|{WORD_TIME.pattern}"
 )
+# A line without words, such as [door closes] or ♪ a song ♪, and the name of whoever speaks.
+NO_WORDS = re.compile(r"[-–>\s]*(?:\[[^\[\]]*\]|♪.*♪|[♪♫]+)?")
+SPEAKER = re.compile(r"([-–>\s]*)([^:\n]{2,30}): ?(?!\d)")
 
 
 def read_files(files: Iterable[File], asked: Asked, depth: int = 0) -> Iterator[tuple[File, Found]]:
@@ -147,7 +150,7 @@ def read_text(file: File, asked: Asked) -> Found:
 
 
 def read_subtitles(file: File, asked: Asked) -> Found:
-    """Yield the lines that are spoken, without numbers, times, colours and names of speakers."""
+    """Yield the lines that are spoken, without times, colours, sounds and names of speakers."""
     yield Kind("subtitles, without their times", is_cut=True)
     with open_text(file) as stream:
         text = "".join(islice(characters(stream), MAX_PARTS))
@@ -157,12 +160,24 @@ def read_subtitles(file: File, asked: Asked) -> Found:
     if text.startswith("WEBVTT"):
         text = UNSAID.sub("", text)
     spoken = html.unescape(CUE.sub("\n", BREAK.sub("\n", STYLE.sub("", text))))
-    lines = [line.strip() for line in spoken.splitlines() if line.strip()]
+    lines = [said for line in spoken.splitlines() if (said := words_in(line.strip()))]
     if not lines:
         raise NoText("it is subtitles in which nobody speaks")
     if is_rolling:  # such a line is there again until the next one is whole
         lines = [line for line, _ in groupby(lines)]
     yield from cut_up(["\n".join(lines)], asked)
+
+
+def words_in(line: str) -> str:
+    """Return what is said in a line of subtitles.
+
+    >>> words_in("- MARCO: Hello"), words_in("At 10: here"), words_in("[door bell rings]")
+    ('- Hello', 'At 10: here', '')
+    """
+    speaker = SPEAKER.match(line)
+    if speaker and speaker[2].isupper():
+        line = speaker[1] + line[speaker.end() :]
+    return "" if NO_WORDS.fullmatch(line) else line
 
 
 def read_json_lines(file: File, asked: Asked) -> Found:
