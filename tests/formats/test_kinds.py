@@ -111,6 +111,26 @@ def test_what_is_spoken_in_subtitles_is_not_a_note(
     assert documents(write(tmp_path / "a.vtt", subtitles)) == [spoken.replace("|", "\n")]
 
 
+@pytest.mark.parametrize(
+    ("note", "shown"),
+    [
+        (
+            "Talked. %% to whom? %%\n![[Pasted image 1.png]]\nSee [[Ann|her]].",
+            "Talked. ||See [[Ann|her]].",
+        ),
+        ("One.\n%%\nWho\n\nknows?\n%%\nTwo.", "One.||Two."),
+        ("%%time\nfor %%i in (*) do echo %%i\n%%time\n100%% and 50%%", None),
+        ("%%\nnever closed", None),
+    ],
+)
+def test_a_note_of_obsidian_is_read_without_what_it_does_not_show(
+    tmp_path: Path, note: str, shown: str | None
+) -> None:
+    path = write(tmp_path / "a.md", note)
+    assert documents(path) == [note if shown is None else shown.replace("||", "\n\n")]
+    assert documents(write(tmp_path / "a.txt", note)) == [note]
+
+
 def test_a_few_long_words_are_addresses() -> None:
     host = "https://averylongnameofahostwithoutanydots.example.org/"
     assert not runs_together(f"Они живут в доме у моря. {host}")

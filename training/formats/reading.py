@@ -43,6 +43,11 @@ from training.formats.texts import cut_up
 FRONT_MATTER = re.compile(
     r"\A---[ \t]*\n(?!\n)(?:\w[\w -]*:.*\n|(?!---)[ \t#-].*\n|\n)*(?<!\n\n)---[ \t]*\n"
 )
+# What Obsidian shows nobody, %% a comment %% in a line or between two lines, or shows as a picture.
+UNSHOWN = re.compile(
+    r"^%%[ \t]*\n(?s:.*?)\n%%[ \t]*$|(?<!\S)%%(?:(?!%%).)+%%(?!\S)|!\[\[[^\[\]\n]*\]\]",
+    re.MULTILINE,
+)
 # Names of files that hold more than text; a text with such a name is read, and that is said.
 OTHERS = (".doc", ".docx", ".epub", ".odt", ".ods", ".pdf", ".pptx", ".rtf", ".xls", ".xlsx")
 # What is not said in the web's subtitles, where a block begins: the head, a note or a style, up to
@@ -142,7 +147,7 @@ def read_text(file: File, asked: Asked) -> Found:
             first = next(parts, "")
             words = FRONT_MATTER.sub("", first)
             kind = "Markdown" if words == first else "Markdown without its front matter"
-            parts = chain([words], parts)
+            parts = (UNSHOWN.sub("", part) for part in chain([words], parts))
         elif file.inner_name.endswith(OTHERS):
             kind = "text, though its name says something else"
         yield Kind(kind, is_cut=True)
