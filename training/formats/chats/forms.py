@@ -71,12 +71,12 @@ FORMS = (
             rf"[\u200e\u200f]?\[?[\u200e\u200f]?{DATE}\.?[,،]? {TIME}(?:\]| -) "
             rf"(?:{NAME}: )?"
         ),
-        re.compile(
-            r"(image|video|audio|sticker|GIF|document|Contact card) omitted|"
+        re.compile(  # Android's is in <>, in any language
+            r"<[^<>]*>|(image|video|audio|sticker|GIF|document|Contact card) omitted|"
             rf"({'|'.join(NOTICES)})\.?|{PLACE}|null",
             re.IGNORECASE,
         ),
-        re.compile(r"\u200e.*|<[^<>]*>"),  # Android's, in any language
+        re.compile(r"\u200e.*|<[^<>]*>"),
     ),
     Form(  # what its program for computers copies
         "Telegram chat",
