@@ -323,11 +323,27 @@ def test_a_small_group_has_people_who_write_once(tmp_path: Path) -> None:
     assert len(talk) == 3
 
 
-def test_an_archive_with_a_chat_says_first_whose_words_may_be_learned(tmp_path: Path) -> None:
-    members = {"00000001-PHOTO.jpg": b"\xff\xd8\xff\xe0\0\x10JFIF\0", "_chat.txt": WHATSAPP}
-    archive = write(tmp_path / "chat.zip", zipped(members))
-    with pytest.raises(UserError, match=r"found: .*_chat\.txt: it is a WhatsApp chat of Ann"):
-        look(find_files([archive])).check()
+def test_a_chat_in_an_archive_waits_for_whose_words_are_learned(tmp_path: Path) -> None:
+    members = {"note.txt": "Some words.", "_chat.txt": WHATSAPP}
+    archive = write(tmp_path / "one" / "chat.zip", zipped(members))
+    with pytest.raises(UserError, match=r"^\S*/_chat\.txt: it is a WhatsApp chat of Ann"):
+        look(find_files([archive]))
+    assert len(documents(archive, me=("Ben",))) == 3
+    of_folder = look(find_files([archive.parent]))
+    assert of_folder.survey.n_documents == 1 and "not used: it is a Wh" in of_folder.table()
+
+
+def test_chats_of_an_archive_ask_for_one_name_in_one_line(tmp_path: Path) -> None:
+    members = {f"{i}.txt": WHATSAPP + "[04.05.21, 09:03:00] Ben: Tea?\n" * i for i in range(9)}
+    archive = write(tmp_path / "one" / "chats.zip", zipped(members))
+    people = "Ben (63 messages), Ann (27 messages): name the one whose words are learned, such as"
+    told = f'/0.txt and 8 more files: they are chats of {people} --me "Ben"'
+    with pytest.raises(UserError) as refusal:
+        look(find_files([archive]))
+    assert str(refusal.value) == f"{archive}{told}"
+    with pytest.raises(UserError) as refusal:  # in a folder, too, where there is nothing else
+        look(find_files([archive.parent])).check()
+    assert str(refusal.value) == f"no document was found: {archive}{told}"
 
 
 def test_what_telegrams_program_copies_is_a_chat(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ chats.jsonl: JSON lines, 812 conversations, 1,204,118 bytes
 
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import islice
 
 from gptcore.checks import UserError
 from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import cut_for, document_text
 from training.data.survey import Survey, Surveyor, bytes_per_token
+from training.formats.chats.transcripts import question
 from training.formats.found import Asked, Document, Item, Kind, NoText, People, Skip
 from training.formats.places import File
 from training.formats.reading import read_files
@@ -67,7 +67,7 @@ class FileLook:
     n_bytes: int = 0
     skipped: Counter[str] = field(default_factory=Counter)  # by reason
     first: dict[str, str] = field(default_factory=dict)  # where each reason was met first
-    people: tuple[str, ...] = ()  # who writes in it, if it is a chat
+    people: Counter[str] = field(default_factory=Counter)  # who writes in it, if it is a chat
 
     @property
     def is_used(self) -> bool:
@@ -126,7 +126,7 @@ class Look:
     @property
     def people(self) -> list[str]:
         """Who writes in the chats."""
-        return [*dict.fromkeys(name for file in self.files for name in file.people)]
+        return [name for name, _ in total(self.files).most_common()]
 
     @property
     def asking(self) -> list[str]:
@@ -161,20 +161,8 @@ class Look:
 
     @property
     def whys(self) -> list[str]:
-        """Why files are not used: a line for each reason, with the first file that has it.
-
-        Of equally many, chats come first, as they wait for --me.
-        """
-        n, first = Counter[str](), dict[str, str]()
-        for file in sorted(self.files, key=lambda file: not file.people):
-            for reason, where in islice(file.first.items(), not file.is_used):
-                n[reason] += 1
-                first.setdefault(reason, f"{file.name}{', ' * bool(where)}{where}")
-        lines = []
-        for reason, n_files in n.most_common(SHOWN_REASONS):
-            others = f" and {counted(n_files - 1, 'more file')}" * (n_files > 1)
-            lines.append(f"{first[reason]}{others}: {reason}")
-        return lines + ["and more, for other reasons"] * (len(n) > SHOWN_REASONS)
+        """Why files are not used: a line for each reason, with the first file that has it."""
+        return whys_of([file for file in self.files if not file.is_used], self.asked)
 
     def table(self) -> str:
         """Return the lines of the files, and, if there are many, of the first that are used.
@@ -263,6 +251,10 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
                         wordings.add(item.document)
             except UserError as error:
                 bad.append(error)
+    # A chat that is named is not left out in silence, packed or not; one in a folder is told of.
+    named = tuple(f"{file.name}/" for file in files if file.is_named)
+    waiting = [file for file in found if file.people and file.name.startswith(named)]
+    bad += [UserError(why) for why in whys_of([] if asked.me else waiting, asked)]
     if bad:
         raise unreadable(bad)
     survey = surveyor.survey()
@@ -272,6 +264,31 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
         told.append(USUAL_SYSTEM.format(shortened(survey.usual_system)))
     told.append(wordings.line())
     return Look(found, survey, [*filter(None, told)], draw.kept, asked)
+
+
+def total(files: list[FileLook]) -> Counter[str]:
+    """Return who writes how much in all of them."""
+    return sum((file.people for file in files), Counter[str]())
+
+
+def whys_of(files: list[FileLook], asked: Asked) -> list[str]:
+    """Return why these are not used: a line for each reason, with the first file that has it.
+
+    Of equally many, chats come first, as they wait for --me; several ask in one line.
+    """
+    n, first = Counter[str](), dict[str, str]()
+    chats = [file for file in files if file.people and not asked.me]
+    question_of_all = f"they are chats of {question(total(chats))}" if len(chats) > 1 else ""
+    for file in sorted(files, key=lambda file: not file.people):
+        for reason, where in file.first.items():
+            reason = question_of_all if file.people and question_of_all else reason
+            n[reason] += 1
+            first.setdefault(reason, f"{file.name}{', ' * bool(where)}{where}")
+    lines = []
+    for reason, n_files in n.most_common(SHOWN_REASONS):
+        others = f" and {counted(n_files - 1, 'more file')}" * (n_files > 1)
+        lines.append(f"{first[reason]}{others}: {reason}")
+    return lines + ["and more, for other reasons"] * (len(n) > SHOWN_REASONS)
 
 
 def unreadable(bad: list[UserError]) -> UserError:

@@ -74,15 +74,10 @@ def people_of(names: Counter[str], me: tuple[str, ...], what: str, otherwise: st
     """
     if not names:
         raise Unreadable(f"it is a {what} in which nobody writes: export one with messages")
-    yield People(tuple(name for name, _ in names.most_common()))
-    said = [f"{name} ({counted(n, 'message')})" for name, n in names.most_common(SHOWN)]
-    people = ", ".join(said) + f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
+    yield People(names)
+    people = writers(names)
     if not me:
-        [(first, _)] = names.most_common(1)
-        raise Unreadable(
-            f"it is a {what} of {people}: name the one whose words are learned, such as "
-            f'--me "{first}"{"; " * bool(otherwise)}{otherwise}'
-        )
+        raise Unreadable(f"it is a {what} of {question(names)}{'; ' * bool(otherwise)}{otherwise}")
     if not {*me} & {*names}:
         asked = " or ".join(f'--me "{name}"' for name in me)
         meant = [found for name in me if (found := meant_by(name, names))]
@@ -92,6 +87,17 @@ def people_of(names: Counter[str], me: tuple[str, ...], what: str, otherwise: st
             f"yours, too"
         )
     yield Kind(f"{what} of {people}")
+
+
+def writers(names: Counter[str]) -> str:
+    said = [f"{name} ({counted(n, 'message')})" for name, n in names.most_common(SHOWN)]
+    return ", ".join(said) + f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
+
+
+def question(names: Counter[str]) -> str:
+    """Return who writes how much, and that one of them is to be named."""
+    [(first, _)] = names.most_common(1)
+    return f'{writers(names)}: name the one whose words are learned, such as --me "{first}"'
 
 
 def meant_by(name: str, names: Counter[str]) -> str | None:
