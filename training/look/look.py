@@ -53,6 +53,7 @@ SHOWN_BAD = 20  # files that cannot be read; a pattern of the shell may name tho
 READ = "texts, Markdown, JSON, tables, web pages, Word, EPUB, PDF and exported chats can be read"
 UNUSED_ME = "--me is not used: none of the files is an exported chat"
 NOT_USED = Kind("not used")
+EMPTY = "it holds no document"
 
 
 @dataclass
@@ -99,8 +100,8 @@ class FileLook:
         elif self.n_rows < self.n_texts:
             held[0] = f"{counted(self.n_rows, 'text')} cut into {self.n_texts:,}"
         size = [counted(self.n_bytes, "byte")] if held else []
-        if not self.is_used and [*self.first.values()] == [""]:  # of the whole file
-            return [f"{self.name}: {NOT_USED.name}: {next(iter(self.first))}"]
+        if not self.is_used and [*self.first.values()] in ([""], []):  # of the whole file
+            return [f"{self.name}: {NOT_USED.name}: {next(iter(self.first), EMPTY)}"]
         kind = self.kind if self.is_used else NOT_USED
         lines = [f"{self.name}: {', '.join([kind.name, *held, *size])}"]
         for reason, n in self.skipped.most_common(SHOWN_REASONS):
@@ -157,7 +158,7 @@ class Look:
     def unused(self) -> dict[str, str]:
         """Return the files that are not used, each with the first reason."""
         unused = (file for file in self.files if not file.is_used)
-        return {file.name: next(iter(file.first), "it holds no document") for file in unused}
+        return {file.name: next(iter(file.first), EMPTY) for file in unused}
 
     @property
     def whys(self) -> list[str]:
