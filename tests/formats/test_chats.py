@@ -316,6 +316,14 @@ def test_a_message_of_megabytes_takes_seconds(tmp_path: Path, head: str, words: 
     assert len(reply["content"]) > 100_000 and process_time() - began < 10
 
 
+@pytest.mark.parametrize("part", ["a.b", "longer. ", "“a” ", '"a"', "„a“.", "«", '"', "a "])
+def test_a_notice_of_any_length_takes_no_time(tmp_path: Path, part: str) -> None:
+    began = process_time()
+    notice = f"5/4/21, 9:03\u202fAM - {part * 10_000}\n"
+    path = write(tmp_path / "chat.txt", f"{ANDROID}{notice}")
+    assert documents(path, me=("Ben",)) and process_time() - began < 10
+
+
 def test_a_small_group_has_people_who_write_once(tmp_path: Path) -> None:
     said = enumerate(["Ann", "Ben", "Cleo", "Dan", "Ann"])
     chat = "".join(f"03.05.21, 14:0{i} - {name}: Hi\n" for i, name in said)

@@ -19,9 +19,11 @@ CLOCK = r"(?:[^\W\d_]{1,4}\.? ?)?\d{1,2}[:.]\d{2}(?:[:.]\d{2})?"  # 14:02, klo 1
 TIME = rf"(?P<time>{CLOCK}(?:[ \xa0\u202f]?{NOON})?)"
 WEEKDAY = r"[^\s\d.,:;!?()\"]{1,14}"
 # A notice, too, may hold a colon: in what it quotes, or in another sentence than its first.
+# No two of these begin alike: a notice with many dots would else be matched in 2^n ways.
 NAME = (
     rf"(?P<name>(?!{CLOCK})(?:"
-    r"[^\"“„«.]|(?<![^\W\d_]{6})\.|\.(?! )|\"[^\"]*\"|[“„][^“„”]*[“”]|«[^«»]*»)+?)"
+    r"[^\"“„«.]|(?<![^\W\d_]{6})\.|(?<=[^\W\d_]{6})\.(?! )|"
+    r"\"[^\"]*\"|[“„][^“„”]*[“”]|«[^«»]*»)+?)"
 )
 
 
