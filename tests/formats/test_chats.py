@@ -39,15 +39,55 @@ and waiting
 """
 
 
-@pytest.mark.parametrize("deleted", ["Diese Nachricht wurde gelöscht.", "Eliminaste este mensaje"])
-def test_what_android_has_in_place_of_a_deleted_message_is_not_learned(
-    tmp_path: Path, deleted: str
-) -> None:
-    export = ANDROID.replace("<Mídia oculta>", deleted)
+@pytest.mark.parametrize(
+    "notice",
+    [
+        "Diese Nachricht wurde gelöscht.",
+        "Eliminaste este mensaje",
+        "This message was deleted by admin Ann",
+        "Missed video call",
+        "live location shared",
+        "Waiting for this message. This may take a while.",
+        "Standort: https://maps.google.com/?q=40.1,-73.9",
+        "POLL:\nWhen?\nOPTION: Sunday (2 votes)\nOPTION: Never (0 votes)\n",
+        "UMFRAGE:\nWann?\nNun?\nOPTION: Heute (1 Stimme)\nOPTION: Nie (0 Stimmen)",
+    ],
+)
+def test_what_android_has_in_place_of_words_is_not_learned(tmp_path: Path, notice: str) -> None:
+    export = ANDROID.replace("<Mídia oculta>", notice)
     path = write(tmp_path / "chat.txt", export)
     assert documents(path, me=("Ben",))[0][-1]["content"] == "Yes: here\n\nand waiting"
-    quoted = write(tmp_path / "quoted.txt", export.replace(deleted, f"It says: {deleted}"))
-    assert deleted in documents(quoted, me=("Ben",))[0][-1]["content"], "somebody's own words"
+    quoted = write(tmp_path / "quoted.txt", export.replace(notice, f"It says: {notice}"))
+    said = documents(quoted, me=("Ben",))[0][-1]["content"]
+    assert said.endswith(notice.strip()), "somebody's own words"
+
+
+@pytest.mark.parametrize("words", ["Places:\nNice: pretty\nRome: old", "null and void", "<3 you"])
+def test_words_that_look_nearly_like_a_notice_are_learned(tmp_path: Path, words: str) -> None:
+    path = write(tmp_path / "chat.txt", ANDROID.replace("<Mídia oculta>", words))
+    assert documents(path, me=("Ben",))[0][-1]["content"].endswith(f"waiting\n{words}")
+
+
+def test_a_caption_is_learned_and_no_mark_of_a_direction(tmp_path: Path) -> None:
+    said = "<Mídia oculta>\nLook, @\u2068Ann\u2069!"
+    path = write(tmp_path / "chat.txt", ANDROID.replace("<Mídia oculta>", said))
+    assert documents(path, me=("Ben",))[0][-1]["content"].endswith("waiting\nLook, @Ann!")
+
+
+@pytest.mark.parametrize(
+    "notice",
+    [
+        'Ben changed the group name from "A: B" to "C: D"',
+        "Ben hat den Gruppennamen zu „Rad: Tour“ geändert",
+        "Ann changed to a new number. Tap to message: or add",
+    ],
+)
+def test_a_notice_with_a_colon_is_nobodys_message(tmp_path: Path, notice: str) -> None:
+    export = ANDROID.replace("Ben: ", "Dr. Ben: ")
+    path = write(tmp_path / "chat.txt", f"{export}5/4/21, 9:03\u202fAM - {notice}\n")
+    alone = write(tmp_path / "alone.txt", export)
+    assert documents(path, me=("Dr. Ben",)) == documents(alone, me=("Dr. Ben",))
+    assert "WhatsApp chat of Ann (3 messages), Dr. Ben (3 messages)," in told(path, me=("Ann",))
 
 
 @pytest.mark.parametrize(
@@ -276,6 +316,14 @@ def test_a_message_of_megabytes_takes_seconds(tmp_path: Path, head: str, words: 
     assert len(reply["content"]) > 100_000 and process_time() - began < 10
 
 
+@pytest.mark.parametrize("part", ["a.b", "longer. ", "“a” ", '"a"', "„a“.", "«", '"', "a "])
+def test_a_notice_of_any_length_takes_no_time(tmp_path: Path, part: str) -> None:
+    began = process_time()
+    notice = f"5/4/21, 9:03\u202fAM - {part * 10_000}\n"
+    path = write(tmp_path / "chat.txt", f"{ANDROID}{notice}")
+    assert documents(path, me=("Ben",)) and process_time() - began < 10
+
+
 def test_a_small_group_has_people_who_write_once(tmp_path: Path) -> None:
     said = enumerate(["Ann", "Ben", "Cleo", "Dan", "Ann"])
     chat = "".join(f"03.05.21, 14:0{i} - {name}: Hi\n" for i, name in said)
@@ -283,11 +331,27 @@ def test_a_small_group_has_people_who_write_once(tmp_path: Path) -> None:
     assert len(talk) == 3
 
 
-def test_an_archive_with_a_chat_says_first_whose_words_may_be_learned(tmp_path: Path) -> None:
-    members = {"00000001-PHOTO.jpg": b"\xff\xd8\xff\xe0\0\x10JFIF\0", "_chat.txt": WHATSAPP}
-    archive = write(tmp_path / "chat.zip", zipped(members))
-    with pytest.raises(UserError, match=r"found: .*_chat\.txt: it is a WhatsApp chat of Ann"):
-        look(find_files([archive])).check()
+def test_a_chat_in_an_archive_waits_for_whose_words_are_learned(tmp_path: Path) -> None:
+    members = {"note.txt": "Some words.", "_chat.txt": WHATSAPP}
+    archive = write(tmp_path / "one" / "chat.zip", zipped(members))
+    with pytest.raises(UserError, match=r"^\S*/_chat\.txt: it is a WhatsApp chat of Ann"):
+        look(find_files([archive]))
+    assert len(documents(archive, me=("Ben",))) == 3
+    of_folder = look(find_files([archive.parent]))
+    assert of_folder.survey.n_documents == 1 and "not used: it is a Wh" in of_folder.table()
+
+
+def test_chats_of_an_archive_ask_for_one_name_in_one_line(tmp_path: Path) -> None:
+    members = {f"{i}.txt": WHATSAPP + "[04.05.21, 09:03:00] Ben: Tea?\n" * i for i in range(9)}
+    archive = write(tmp_path / "one" / "chats.zip", zipped(members))
+    people = "Ben (63 messages), Ann (27 messages): name the one whose words are learned, such as"
+    told = f'/0.txt and 8 more files: they are chats of {people} --me "Ben"'
+    with pytest.raises(UserError) as refusal:
+        look(find_files([archive]))
+    assert str(refusal.value) == f"{archive}{told}"
+    with pytest.raises(UserError) as refusal:  # in a folder, too, where there is nothing else
+        look(find_files([archive.parent])).check()
+    assert str(refusal.value) == f"no document was found: {archive}{told}"
 
 
 def test_what_telegrams_program_copies_is_a_chat(tmp_path: Path) -> None:

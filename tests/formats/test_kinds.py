@@ -94,12 +94,41 @@ def test_a_picture_or_a_sound_is_called_so_whatever_its_name(
             "WEBVTT - a title\n\nNOTE\nsaid\nby none\n\nNOTE 1\n00:00.000 --> 00:01.000\nHi.\n",
             "Hi.",
         ),
+        (
+            "WEBVTT\n\n00:00.000 --> 00:01.000\n[door bell]\n- MARCO: Hello [waves]\n>> DR. Ó 2:\n"
+            "It is 10:30.\n\n00:01.000 --> 00:02.000\n<i>♪ music ♪</i>\n♪\nSee you (laughs)\n",
+            "- Hello [waves]|It is 10:30.|See you (laughs)",
+        ),
+        (
+            "WEBVTT\n\n00:00.000 --> 00:01.000\nAt 10:30.\nAnn: I SAY 12:30\n",
+            "At 10:30.|Ann: I SAY 12:30",
+        ),
     ],
 )
 def test_what_is_spoken_in_subtitles_is_not_a_note(
     tmp_path: Path, subtitles: str, spoken: str
 ) -> None:
     assert documents(write(tmp_path / "a.vtt", subtitles)) == [spoken.replace("|", "\n")]
+
+
+@pytest.mark.parametrize(
+    ("note", "shown"),
+    [
+        (
+            "Talked. %% to whom? %%\n![[Pasted image 1.png]]\nSee [[Ann|her]].",
+            "Talked. ||See [[Ann|her]].",
+        ),
+        ("One.\n%%\nWho\n\nknows?\n%%\nTwo.", "One.||Two."),
+        ("%%time\nfor %%i in (*) do echo %%i\n%%time\n100%% and 50%%", None),
+        ("%%\nnever closed", None),
+    ],
+)
+def test_a_note_of_obsidian_is_read_without_what_it_does_not_show(
+    tmp_path: Path, note: str, shown: str | None
+) -> None:
+    path = write(tmp_path / "a.md", note)
+    assert documents(path) == [note if shown is None else shown.replace("||", "\n\n")]
+    assert documents(write(tmp_path / "a.txt", note)) == [note]
 
 
 def test_a_few_long_words_are_addresses() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from texts import documents, told, write
+from texts import documents, told, write, zipped
 
 from gptcore.checks import UserError
 from gptcore.text.chat_template import messages_of
@@ -198,6 +198,31 @@ def test_a_day_of_slack_on_which_one_does_not_write_is_skipped(tmp_path: Path) -
     said = look(find_files([day, other]), Asked(me=("Ben",))).table()
     assert "03.json: Slack channel of Ann (2 messages), Ben (2 messages), 2 conv" in said
     assert '04.json: not used: --me "Ben" is not in this Slack channel' in said
+
+
+def test_lists_of_slack_beside_the_days_are_left_out(tmp_path: Path) -> None:
+    channel = {"id": "C024BE91L", "name": "general", "created": 1449252889, "members": ["U1"]}
+    change = {"user_id": "U023BECGF", "user_name": "ann", "date": "1449", "change_type": "added"}
+    members = {
+        "channels.json": [channel | {"topic": {"value": ""}}],
+        "dms.json": [{"id": "D024BE91L", "created": 1449252889, "members": ["U1", "U2"]}],
+        "general/2021-05-03.json": SLACK,
+        "groups.json": [],
+        "integration_logs.json": [change],
+        "users.json": [{"id": "U023BECGF", "team_id": "T021F9ZE2", "name": "ann", "profile": {}}],
+    }
+    archive = zipped({name: json.dumps(value) for name, value in members.items()})
+    said = told(write(tmp_path / "export.zip", archive), me=("Ben",))
+    unused = re.findall(r"/(\w+)\.json: not used: (.*)", said)
+    assert "2021-05-03.json: Slack channel of Ann" in said
+    a_list = "it is a list of Slack's, without messages"
+    assert unused == [
+        ("channels", a_list),
+        ("dms", a_list),
+        ("groups", "it holds no document"),
+        ("integration_logs", a_list),
+        ("users", a_list),
+    ]
 
 
 def test_a_forward_of_telegram_is_nobodys_own_words(tmp_path: Path) -> None:

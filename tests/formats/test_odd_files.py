@@ -109,6 +109,8 @@ REFUSED: dict[str, Content] = {
     "icon.xbm": b"#define icon_width 8\n#define icon_height 2\n#define icon_x_hot 1\n"
     b"#define icon_y_hot 1\nstatic unsigned char icon_bits[] = {\n  0x01, 0x02};\n",
     "icon.ppm": b"P3\n# made by hand\n2 1\n255\n0 0 0 255 255 255\n",
+    "friends.vcf": b"BEGIN:VCARD\r\nVERSION:3.0\r\nFN:Ann\r\nTEL:+1 555 0100\r\nEND:VCARD\r\n" * 2,
+    "dates.ics": b"BEGIN:VCALENDAR\r\nVERSION:2.0\r\nBEGIN:VEVENT\r\nSUMMARY:Dentist\r\n",
     "drawing.eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 3 3\nshowpage\n",
     "program": b"\x7fELF\x02\x01\x01" + bytes(99),
     "damaged.txt": "Grüße aus Köln. ".encode() * 9 + b"\xff",

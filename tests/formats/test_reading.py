@@ -282,6 +282,7 @@ there?"
 2021-05-03 14:03:30,"Ben","Yes: here"
 2021-05-04 09:00:00,"Ben","Morning!"
 2021-05-04 09:01:00,"Ann Lee","Morning."
+2021-05-04 09:01:30,"Ben","<Media omitted>"
 2021-05-04 09:02:00,"Ben","Coffee?"
 """
 
@@ -298,7 +299,7 @@ def test_a_table_of_times_writers_and_messages_is_a_chat(tmp_path: Path, is_reve
         messages_of(["Are you\nthere?", "Yes: here"]),
         messages_of(["Morning.", "Coffee?"]),
     ]
-    assert len(documents(path, columns=("Message",))) == 6
+    assert len(documents(path, columns=("Message",))) == 7
 
 
 def test_letters_of_many_writers_are_no_chat_and_their_names_no_questions(tmp_path: Path) -> None:

@@ -116,6 +116,13 @@ def test_of_a_folder_without_a_document_each_reason_is_told_once(
     assert not told.out, "each reason is told once"
 
 
+def test_what_is_quoted_of_a_line_begins_and_ends_at_words() -> None:
+    said = noticed("Talked with [[Mr. Novak|old Novak]] about the rear rack.")
+    assert "such as 'with [[Mr. Novak|old Novak]] about the': a model" in said
+    assert "such as '<b>No</b>': a model" in noticed(f"{'word ' * 9}{'x' * 40} <b>No</b>")
+    assert f"such as '{'ab' * 20}': clean" in noticed("ab" * 200), "one word"
+
+
 def test_the_whole_is_counted_and_samples_are_of_all_of_it(tmp_path: Path) -> None:
     rows = [{"messages": turn(f"Question {i}?", f"Reply {i} " * 40)} for i in range(300)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows[:100])))

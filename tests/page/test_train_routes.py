@@ -532,6 +532,11 @@ def test_a_chat_asks_whose_words_are_learned(bench: Workbench) -> None:
     state = when_idle(bench)
     assert state["asking"] == ["chat.txt"] and state["people"] == ["Ann", "Ben"]
     assert state["error"] == ""
+    give(bench, "book.txt", "Some words.")  # which could be learned without the chat
+    bench.begin("look", {})
+    for kind in ("plan", "train"):
+        with pytest.raises(UserError, match="choose first whose words the model should learn"):
+            bench.begin(kind, {})
     bench.begin("look", {"me": "Ann"})
     state = when_idle(bench)
     assert state["asking"] == [] == [*state["refused"]] and "chat of Ann" in state["look"]

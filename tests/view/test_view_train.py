@@ -395,9 +395,15 @@ def test_a_whatsapp_chat_asks_whose_words_are_learned(page: Page) -> None:
     otherwise = page.get_by_text("If a file is no chat: rename a text so that it ends in .log")
     expect(otherwise).to_be_visible()
     expect(page.locator(".train :is(.notice, .refused):visible")).to_have_count(0)  # a question
+    give(page, ("shop.csv", shop()))  # which could be learned without the chat
+    expect(page.get_by_label("What is in the texts")).to_contain_text("shop.csv")
+    train = page.locator(".train").get_by_role("button", name="Train", exact=True)
+    expect(train).to_be_disabled()
+    expect(train).to_have_attribute("title", re.compile("choose first whose words"))
     page.get_by_text("More about the files").click()
     field = page.get_by_label("Whose words are learned")
     press(page, "Ben")  # who writes in it is offered
+    expect(train).to_be_enabled()
     expect(field).to_have_value("Ben")
     expect(page.get_by_label("What is in the texts")).to_contain_text("conversation")
     expect(otherwise).to_be_hidden()
@@ -412,6 +418,7 @@ def test_a_whatsapp_chat_asks_whose_words_are_learned(page: Page) -> None:
     )
     expect(page.get_by_label("What is in the texts")).to_contain_text("chat of Ann")
     press(page, "Remove _chat.txt")
+    press(page, "Remove shop.csv")
 
 
 def test_what_is_typed_stays_in_another_room_and_in_another_language(page: Page) -> None:

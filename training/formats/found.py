@@ -4,6 +4,7 @@
 Skip(where='line 5', reason='it is not JSON')
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -50,9 +51,9 @@ class Skip:
 
 @dataclass(frozen=True)
 class People:
-    """Who writes in an exported chat; whoever writes most comes first."""
+    """Who writes in an exported chat, and how many messages."""
 
-    names: tuple[str, ...]
+    names: Counter[str]
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,10 @@ OTHERS = {  # texts of which most would be no words, and what helps, if somethin
         r"/\* XPM \*/": "it is an XPM picture",
         r"#define \w+_width \d+\s+#define \w+_height \d+\s+(#define \w+_hot \d+\s+)*"
         r"static (unsigned )?(char|short) \w+_bits\b": "it is an XBM picture",
+        r"\s*(?i:BEGIN:VCARD)\b": "it is a card of contacts",
+        r"\s*(?i:BEGIN:VCALENDAR)\b": "it is a calendar",
+        r'\[\s*\{\s*"(user_)?id":\s*"[UWCDGF][A-Z\d]+",(?=[^{}]*"(team_id|members|filetype|'
+        r'change_type)":)': "it is a list of Slack's, without messages",
         r"P[123]\s+(#[^\n]*\n)*\d+\s+\d+\s+[\d\s]*$": "it is a PNM picture",
     }.items()
 }

@@ -43,6 +43,11 @@ from training.formats.texts import cut_up
 FRONT_MATTER = re.compile(
     r"\A---[ \t]*\n(?!\n)(?:\w[\w -]*:.*\n|(?!---)[ \t#-].*\n|\n)*(?<!\n\n)---[ \t]*\n"
 )
+# What Obsidian shows nobody, %% a comment %% in a line or between two lines, or shows as a picture.
+UNSHOWN = re.compile(
+    r"^%%[ \t]*\n(?s:.*?)\n%%[ \t]*$|(?<!\S)%%(?:(?!%%).)+%%(?!\S)|!\[\[[^\[\]\n]*\]\]",
+    re.MULTILINE,
+)
 # Names of files that hold more than text; a text with such a name is read, and that is said.
 OTHERS = (".doc", ".docx", ".epub", ".odt", ".ods", ".pdf", ".pptx", ".rtf", ".xls", ".xlsx")
 # What is not said in the web's subtitles, where a block begins: the head, a note or a style, up to
@@ -58,6 +63,9 @@ BREAK = re.compile(r"\[br\]|<br ?/?>")  # between two lines, in YouTube's .sbv a
 STYLE = re.compile(
     rf"</?(?:[biucv]|font|lang|ruby|rt)(?:[ .][^<>\n]*)?>|\{{\\[^{{}}\n]*\}}|{WORD_TIME.pattern}"
 )
+# A line without words, such as [door closes] or ♪ a song ♪, and the name of whoever speaks.
+NO_WORDS = re.compile(r"[-–>\s]*(?:\[[^\[\]]*\]|♪.*♪|[♪♫]+)?")
+SPEAKER = re.compile(r"([-–>\s]*)([^:\n]{2,30}): ?(?!\d)")
 
 
 def read_files(files: Iterable[File], asked: Asked, depth: int = 0) -> Iterator[tuple[File, Found]]:
@@ -139,7 +147,7 @@ def read_text(file: File, asked: Asked) -> Found:
             first = next(parts, "")
             words = FRONT_MATTER.sub("", first)
             kind = "Markdown" if words == first else "Markdown without its front matter"
-            parts = chain([words], parts)
+            parts = (UNSHOWN.sub("", part) for part in chain([words], parts))
         elif file.inner_name.endswith(OTHERS):
             kind = "text, though its name says something else"
         yield Kind(kind, is_cut=True)
@@ -147,7 +155,7 @@ def read_text(file: File, asked: Asked) -> Found:
 
 
 def read_subtitles(file: File, asked: Asked) -> Found:
-    """Yield the lines that are spoken, without numbers, times, colours and names of speakers."""
+    """Yield the lines that are spoken, without times, colours, sounds and names of speakers."""
     yield Kind("subtitles, without their times", is_cut=True)
     with open_text(file) as stream:
         text = "".join(islice(characters(stream), MAX_PARTS))
@@ -157,12 +165,24 @@ def read_subtitles(file: File, asked: Asked) -> Found:
     if text.startswith("WEBVTT"):
         text = UNSAID.sub("", text)
     spoken = html.unescape(CUE.sub("\n", BREAK.sub("\n", STYLE.sub("", text))))
-    lines = [line.strip() for line in spoken.splitlines() if line.strip()]
+    lines = [said for line in spoken.splitlines() if (said := words_in(line.strip()))]
     if not lines:
         raise NoText("it is subtitles in which nobody speaks")
     if is_rolling:  # such a line is there again until the next one is whole
         lines = [line for line, _ in groupby(lines)]
     yield from cut_up(["\n".join(lines)], asked)
+
+
+def words_in(line: str) -> str:
+    """Return what is said in a line of subtitles.
+
+    >>> words_in("- MARCO: Hello"), words_in("At 10: here"), words_in("[door bell rings]")
+    ('- Hello', 'At 10: here', '')
+    """
+    speaker = SPEAKER.match(line)
+    if speaker and speaker[2].isupper():
+        line = speaker[1] + line[speaker.end() :]
+    return "" if NO_WORDS.fullmatch(line) else line
 
 
 def read_json_lines(file: File, asked: Asked) -> Found:

@@ -8,13 +8,13 @@ chats.jsonl: JSON lines, 812 conversations, 1,204,118 bytes
 
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import islice
 
 from gptcore.checks import UserError
 from gptcore.system.wording import counted
 from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import cut_for, document_text
 from training.data.survey import Survey, Surveyor, bytes_per_token
+from training.formats.chats.transcripts import question
 from training.formats.found import Asked, Document, Item, Kind, NoText, People, Skip
 from training.formats.places import File
 from training.formats.reading import read_files
@@ -63,6 +63,7 @@ READ = "texts, Markdown, JSON, tables, web pages, Word, EPUB, PDF and exported c
 UNUSED_ME = "--me is not used: none of the files is an exported chat"
 UNUSED_COLUMNS = "--columns is not used: none of the files is a table"
 NOT_USED = Kind("not used")
+EMPTY = "it holds no document"
 
 
 @dataclass
@@ -77,7 +78,7 @@ class FileLook:
     n_bytes: int = 0
     skipped: Counter[str] = field(default_factory=Counter)  # by reason
     first: dict[str, str] = field(default_factory=dict)  # where each reason was met first
-    people: tuple[str, ...] = ()  # who writes in it, if it is a chat
+    people: Counter[str] = field(default_factory=Counter)  # who writes in it, if it is a chat
 
     @property
     def is_used(self) -> bool:
@@ -109,8 +110,8 @@ class FileLook:
         elif self.n_rows < self.n_texts:
             held[0] = f"{counted(self.n_rows, 'text')} cut into {self.n_texts:,}"
         size = [counted(self.n_bytes, "byte")] if held else []
-        if not self.is_used and [*self.first.values()] == [""]:  # of the whole file
-            return [f"{self.name}: {NOT_USED.name}: {next(iter(self.first))}"]
+        if not self.is_used and [*self.first.values()] in ([""], []):  # of the whole file
+            return [f"{self.name}: {NOT_USED.name}: {next(iter(self.first), EMPTY)}"]
         kind = self.kind if self.is_used else NOT_USED
         lines = [f"{self.name}: {', '.join([kind.name, *held, *size])}"]
         for reason, n in self.skipped.most_common(SHOWN_REASONS):
@@ -136,7 +137,7 @@ class Look:
     @property
     def people(self) -> list[str]:
         """Who writes in the chats."""
-        return [*dict.fromkeys(name for file in self.files for name in file.people)]
+        return [name for name, _ in total(self.files).most_common()]
 
     @property
     def asking(self) -> list[str]:
@@ -167,24 +168,12 @@ class Look:
     def unused(self) -> dict[str, str]:
         """Return the files that are not used, each with the first reason."""
         unused = (file for file in self.files if not file.is_used)
-        return {file.name: next(iter(file.first), "it holds no document") for file in unused}
+        return {file.name: next(iter(file.first), EMPTY) for file in unused}
 
     @property
     def whys(self) -> list[str]:
-        """Why files are not used: a line for each reason, with the first file that has it.
-
-        Of equally many, chats come first, as they wait for --me.
-        """
-        n, first = Counter[str](), dict[str, str]()
-        for file in sorted(self.files, key=lambda file: not file.people):
-            for reason, where in islice(file.first.items(), not file.is_used):
-                n[reason] += 1
-                first.setdefault(reason, f"{file.name}{', ' * bool(where)}{where}")
-        lines = []
-        for reason, n_files in n.most_common(SHOWN_REASONS):
-            others = f" and {counted(n_files - 1, 'more file')}" * (n_files > 1)
-            lines.append(f"{first[reason]}{others}: {reason}")
-        return lines + ["and more, for other reasons"] * (len(n) > SHOWN_REASONS)
+        """Why files are not used: a line for each reason, with the first file that has it."""
+        return whys_of([file for file in self.files if not file.is_used], self.asked)
 
     def table(self) -> str:
         """Return the lines of the files, and, if there are many, of the first that are used.
@@ -277,6 +266,10 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
                         wordings.add(item.document)
             except UserError as error:
                 bad.append(error)
+    # A chat that is named is not left out in silence, packed or not; one in a folder is told of.
+    named = tuple(f"{file.name}/" for file in files if file.is_named)
+    waiting = [file for file in found if file.people and file.name.startswith(named)]
+    bad += [UserError(why) for why in whys_of([] if asked.me else waiting, asked)]
     if bad:
         raise unreadable(bad)
     survey = surveyor.survey()
@@ -293,6 +286,31 @@ def look(files: list[File], asked: Asked = Asked()) -> Look:
     if line := wordings.line():
         told.append(line)
     return Look(found, survey, told, draw.kept, asked)
+
+
+def total(files: list[FileLook]) -> Counter[str]:
+    """Return who writes how much in all of them."""
+    return sum((file.people for file in files), Counter[str]())
+
+
+def whys_of(files: list[FileLook], asked: Asked) -> list[str]:
+    """Return why these are not used: a line for each reason, with the first file that has it.
+
+    Of equally many, chats come first, as they wait for --me; several ask in one line.
+    """
+    n, first = Counter[str](), dict[str, str]()
+    chats = [file for file in files if file.people and not asked.me]
+    question_of_all = f"they are chats of {question(total(chats))}" if len(chats) > 1 else ""
+    for file in sorted(files, key=lambda file: not file.people):
+        for reason, where in file.first.items():
+            reason = question_of_all if file.people and question_of_all else reason
+            n[reason] += 1
+            first.setdefault(reason, f"{file.name}{', ' * bool(where)}{where}")
+    lines = []
+    for reason, n_files in n.most_common(SHOWN_REASONS):
+        others = f" and {counted(n_files - 1, 'more file')}" * (n_files > 1)
+        lines.append(f"{first[reason]}{others}: {reason}")
+    return lines + ["and more, for other reasons"] * (len(n) > SHOWN_REASONS)
 
 
 def unreadable(bad: list[UserError]) -> UserError:

@@ -65,15 +65,16 @@ class Notices:
         for line in lines:
             for what, pattern in (("binary data", BINARY), ("markup", MARKUP)):
                 if found := pattern.search(line):
-                    self.count(what, line[max(0, found.start() - SHOWN // 4) :])
+                    self.count(what, line, found.start())
                     break
         if "@" in text:
             self.counts["e-mail address"] += len(EMAIL.findall(text))
         self.counts["phone number"] += len(PHONE.findall(text))
 
-    def count(self, what: str, line: str) -> None:
+    def count(self, what: str, line: str, at: int) -> None:
         self.counts[what] += 1
-        self.examples.setdefault(what, line.strip()[:SHOWN])
+        if what not in self.examples:
+            self.examples[what] = words_around(line, at)
 
     def lines(self, n_equal: int = 0) -> list[str]:
         """Return a line for each thing noticed. `n_equal`: documents that occurred before."""
@@ -103,3 +104,18 @@ class Notices:
         if notices and not self.is_whole:
             notices.append(f"(of the first {self.n_characters:,} characters)")
         return notices
+
+
+def words_around(line: str, at: int) -> str:
+    """Return the words of a line around a place, at most SHOWN characters.
+
+    >>> words_around("Talked with [[Mr. Novak|old Novak]] about the rear rack.", 12)
+    'with [[Mr. Novak|old Novak]] about the'
+    """
+    start = max(0, at - SHOWN // 4)
+    if start:
+        start = line.find(" ", start - 1, at) + 1 or start
+    end = start + SHOWN
+    if end < len(line):
+        end = max(line.rfind(" ", at + 1, end + 1), 0) or end
+    return line[start:end].strip()

@@ -230,6 +230,8 @@ class Workbench:
         texts = str(self.texts)  # of a folder, files that cannot be read are left out, and said
         if kind == "look":
             return [*training, "look", texts, *about, "--json", str(self.facts)]
+        if self.looked()["asking"] and not settings["me"]:  # it would be left out of the folder
+            raise UserError("a text is a chat: choose first whose words the model should learn")
         for taken in (run, self.models / run.name):
             # A training that was killed before it began has left its lock.
             if any(path.name != LOCK for path in taken.glob("*")):

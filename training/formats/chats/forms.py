@@ -18,6 +18,13 @@ NOON = r"[^\W\d_]\.?[ \xa0\u202f]?[^\W\d_]{0,2}\.?"  # AM, p.m., μ.μ. or م
 CLOCK = r"(?:[^\W\d_]{1,4}\.? ?)?\d{1,2}[:.]\d{2}(?:[:.]\d{2})?"  # 14:02, klo 14.02, 下午2:02:11
 TIME = rf"(?P<time>{CLOCK}(?:[ \xa0\u202f]?{NOON})?)"
 WEEKDAY = r"[^\s\d.,:;!?()\"]{1,14}"
+# A notice, too, may hold a colon: in what it quotes, or in another sentence than its first.
+# No two of these begin alike: a notice with many dots would else be matched in 2^n ways.
+NAME = (
+    rf"(?P<name>(?!{CLOCK})(?:"
+    r"[^\"“„«.]|(?<![^\W\d_]{6})\.|(?<=[^\W\d_]{6})\.(?! )|"
+    r"\"[^\"]*\"|[“„][^“„”]*[“”]|«[^«»]*»)+?)"
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,8 @@ class Form:
     name: str
     begin: re.Pattern[str]
     wordless: re.Pattern[str]  # what stands for a picture or for a deleted message
+    # A line of the program's own above the words, such as one in place of a picture.
+    above: re.Pattern[str] = re.compile("(?!)")
     day: re.Pattern[str] = re.compile("(?!)")  # a line with the day alone: by default none
     is_quoted: bool = False  # whether a message of several lines stands in quotes
 
@@ -35,8 +44,8 @@ class Form:
         return "date" in self.begin.groupindex
 
 
-DELETED = (  # what Android's WhatsApp has in place of a message, without a mark before it
-    "This message was deleted",
+NOTICES = (  # what Android's WhatsApp has in place of a message, without a mark before it
+    "This message was deleted( by admin .+)?",
     "You deleted this message",
     "Diese Nachricht wurde gelöscht",
     "Du hast diese Nachricht gelöscht",
@@ -50,31 +59,38 @@ DELETED = (  # what Android's WhatsApp has in place of a message, without a mark
     "Je hebt dit bericht verwijderd",
     "Mensagem apagada",
     "Você apagou esta mensagem",
+    "Missed (group )?(voice|video) call",
+    "Verpasster (Sprach|Video)anruf",
+    "live location shared",
+    "Waiting for this message. This may take a while",
 )
+PLACE = r"\w+ ?: https://maps\.google\.com/\?q=[-\d.,]+"  # with its word in any language
 KAKAOTALK = re.compile(r"사진|동영상|이모티콘")
 FORMS = (
     Form(
         "WhatsApp chat",
         re.compile(
             rf"[\u200e\u200f]?\[?[\u200e\u200f]?{DATE}\.?[,،]? {TIME}(?:\]| -) "
-            rf"(?:(?P<name>(?!{CLOCK}).+?): )?"
+            rf"(?:{NAME}: )?"
         ),
         re.compile(  # Android's is in <>, in any language
             r"<[^<>]*>|(image|video|audio|sticker|GIF|document|Contact card) omitted|"
-            rf"({'|'.join(DELETED)})\.?|null",
+            rf"({'|'.join(NOTICES)})\.?|{PLACE}|null",
             re.IGNORECASE,
         ),
+        re.compile(r"\u200e.*|<[^<>]*>"),
     ),
     Form(  # what its program for computers copies
         "Telegram chat",
         re.compile(rf"(?P<name>[^\s\[][^\[\]]*), \[{DATE}\.?,? {TIME}\]$"),
         re.compile(r"\[ [^\[\]]+ \]|\[Forwarded from (?s:.)*"),
+        re.compile(r"\[In reply to .*"),
     ),
     Form(
         "LINE chat",
         re.compile(rf"(?=\D*\d+:){TIME}\t(?:(?P<name>[^\t]+)\t)?"),
         re.compile(r"\[(Sticker|Photo|Video|File|Album|スタンプ|写真|動画|貼圖|照片|影片)\]"),
-        re.compile(  # 2021/05/03(Mon) or Mon, 05/03/2021
+        day=re.compile(  # 2021/05/03(Mon) or Mon, 05/03/2021
             rf"(?=.*\d{{4}})(?:{WEEKDAY},? )?{DATE}(?:\({WEEKDAY}\)| {WEEKDAY})?"
         ),
         is_quoted=True,
@@ -83,13 +99,13 @@ FORMS = (
         "KakaoTalk chat",
         re.compile(rf"\[(?P<name>[^\]]+)\] \[{TIME}\] "),
         KAKAOTALK,
-        re.compile(rf"-{{5,}} .*?(?:{DATE}.*)? -{{5,}}"),
+        day=re.compile(rf"-{{5,}} .*?(?:{DATE}.*)? -{{5,}}"),
     ),
     Form(  # of phones
         "KakaoTalk chat",
         re.compile(rf"{DATE}(?:일|\.) {TIME}(?:$|, (?:(?P<name>.+?) : )?)"),
         KAKAOTALK,
-        re.compile(rf"{DATE}일 {WEEKDAY}"),
+        day=re.compile(rf"{DATE}일 {WEEKDAY}"),
     ),
 )
 

@@ -28,11 +28,12 @@ BEFORE_NOON = {"am", "上午", "午前", "오전", "ص", "πμ"}
 AFTER_NOON = {"pm", "下午", "午後", "오후", "م", "μμ"}
 SHOWN = 8  # people of a chat; the others are counted
 ORDERS = ("dmy", "mdy", "ymd")  # of day, month and year, as countries write dates
-MARKS = re.compile("[\u200e\u200f\u202a-\u202e\ufeff]")  # directions of writing
+MARKS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")  # directions of writing
 OWN_MARK = "\u200e"  # which an iPhone sets before its own words
 FILE_NAME = re.compile(r"\.\w{2,5} ")
-# A line of the program's own above the words, such as the name of the file that they are about.
-OWN_LINE = re.compile(r"\A\n?(\u200e|\[In reply to ).*\n?")
+# A poll of Android's, in any language: POLL: and, below what is asked, OPTION: Today (2 votes).
+POLL = re.compile(r"[^\W\d_]+ ?[:：]")
+OPTION = re.compile(rf"{POLL.pattern} ?\S.* ?\(\d+ ?[^\W\d_]+\)")
 EDITED = re.compile(
     r"(\u200e<[^<>]*>|<(This message was edited|Diese Nachricht wurde bearbeitet)\.?>)$"
 )
@@ -73,15 +74,10 @@ def people_of(names: Counter[str], me: tuple[str, ...], what: str, otherwise: st
     """
     if not names:
         raise Unreadable(f"it is a {what} in which nobody writes: export one with messages")
-    yield People(tuple(name for name, _ in names.most_common()))
-    said = [f"{name} ({counted(n, 'message')})" for name, n in names.most_common(SHOWN)]
-    people = ", ".join(said) + f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
+    yield People(names)
+    people = writers(names)
     if not me:
-        [(first, _)] = names.most_common(1)
-        raise Unreadable(
-            f"it is a {what} of {people}: name the one whose words are learned, such as "
-            f'--me "{first}"{"; " * bool(otherwise)}{otherwise}'
-        )
+        raise Unreadable(f"it is a {what} of {question(names)}{'; ' * bool(otherwise)}{otherwise}")
     if not {*me} & {*names}:
         asked = " or ".join(f'--me "{name}"' for name in me)
         meant = [found for name in me if (found := meant_by(name, names))]
@@ -91,6 +87,17 @@ def people_of(names: Counter[str], me: tuple[str, ...], what: str, otherwise: st
             f"yours, too"
         )
     yield Kind(f"{what} of {people}")
+
+
+def writers(names: Counter[str]) -> str:
+    said = [f"{name} ({counted(n, 'message')})" for name, n in names.most_common(SHOWN)]
+    return ", ".join(said) + f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
+
+
+def question(names: Counter[str]) -> str:
+    """Return who writes how much, and that one of them is to be named."""
+    [(first, _)] = names.most_common(1)
+    return f'{writers(names)}: name the one whose words are learned, such as --me "{first}"'
 
 
 def meant_by(name: str, names: Counter[str]) -> str | None:
@@ -156,7 +163,8 @@ def dates(stream: TextIO, form: Form) -> Iterator[str]:
 
 def with_words(said: Said, lines: list[str], form: Form, skipped: list[Skip]) -> Iterator[Said]:
     text = "" if is_poll(lines) else "\n".join(lines[1:] if is_file(lines[0]) else lines)
-    text = OWN_LINE.sub("", text).rstrip()
+    above, _, below = text.strip().partition("\n")
+    text = below if form.above.fullmatch(above) else text.strip()
     text = MARKS.sub("", EDITED.sub("", text)).strip()
     if form.is_quoted and "\n" in text and text.startswith('"') and text.endswith('"'):
         text = text[1:-1]
@@ -168,7 +176,9 @@ def with_words(said: Said, lines: list[str], form: Form, skipped: list[Skip]) ->
 
 
 def is_poll(lines: list[str]) -> bool:
-    """Return whether a message is a poll of an iPhone's: its title and each option have a mark."""
+    """Return whether a message is a poll; an iPhone sets a mark before its title and options."""
+    if POLL.fullmatch(lines[0]):
+        return sum(bool(OPTION.fullmatch(line)) for line in lines) > 1
     return sum(line.startswith(OWN_MARK) for line in lines) > 1
 
 

@@ -252,11 +252,12 @@ export class Train {
   }
 
   // Offers what can be done now.
-  showButtons({ doing, run, missing, texts, unusable }) {
+  showButtons({ doing, run, missing, texts, unusable, asking }) {
     const isIdle = !doing && !missing;
     const { plan, train, stop, resume, export: chat, keep, drop } = this.buttons;
     plan.hidden = train.hidden = !(isIdle || doing === "look") || Boolean(run);
-    const why = texts.length ? told(this.ofFields(unusable)) : say("told.no.texts");
+    const waits = asking.length ? say("told.whose") : ""; // else the chat would be left out
+    const why = texts.length ? told(this.ofFields(unusable)) || waits : say("told.no.texts");
     plan.disabled = train.disabled = Boolean(why) || this.isBeginning;
     plan.title = train.title = why;
     stop.hidden = !doing;

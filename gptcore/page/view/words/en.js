@@ -330,6 +330,7 @@ export default {
   "told.schema": "The schema is no JSON: {why}",
   "told.running": "A command is running: stop it, or wait for its end",
   "told.no.texts": "There is no text yet: drop a file first",
+  "told.whose": "A text is a chat: choose first whose words the model should learn",
   "told.minutes": "Minutes must be a number from {fewest} to {most}",
   "told.name.empty": "The name of the model is empty: type one, such as mine",
   "told.name.unfit": "The name {name} holds {unfit}: use letters, digits, dots, dashes and underscores",

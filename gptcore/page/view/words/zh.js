@@ -329,6 +329,7 @@ export default {
   "told.schema": "模式不是有效的 JSON：{why}",
   "told.running": "有命令正在运行：请停止它，或等它结束",
   "told.no.texts": "还没有文本：请先放入一个文件",
+  "told.whose": "有文本是聊天记录：请先选择模型要学谁说的话",
   "told.minutes": "分钟数须为 {fewest} 到 {most} 之间的数字",
   "told.name.empty": "模型名称为空：请输入一个，例如 mine",
   "told.name.unfit": "名称 {name} 含有 {unfit}：请用字母、数字、点、连字符和下划线",
