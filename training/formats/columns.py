@@ -22,10 +22,15 @@ from training.formats.rows import (
     WANTED,
 )
 
-SPOKEN = re.compile(r"(?<!^\w\w)(?<!^\w\w\w)[.!?。！？]$|^\W*\d")  # no name; "Nr." and "No." are
+END = re.compile(r"(?<!^\w\w)(?<!^\w\w\w)[.!?。！？]$")  # of a sentence; "Nr." and "No." are names
+WITHIN = re.compile(r"[!?]\s|\w{4}\.\s|[。！？].")  # where a second sentence begins
+NUMBER = re.compile(r"\W*\d")  # or a date
+MARKS_AROUND = " \t\r\n\"'“”„«»"
 WORD = re.compile(r"[^\W\d_]+")
 DAY = re.compile(DATE)
 LISTED = 12  # names of columns
+LONGEST_NAME = 40  # characters, of one that is no question
+TELLING = 5  # cells of which a first one can be odd
 
 
 def is_title(row: list[str], below: list[str]) -> bool:
@@ -43,18 +48,62 @@ def is_title(row: list[str], below: list[str]) -> bool:
     return is_alone and (len(row) > 2 or (row[0] != "" and is_above_more))
 
 
-def is_header(row: list[str], below: list[str]) -> bool:
+def is_header(row: list[str], below: list[list[str]]) -> bool:
     """Whether a first row has names of columns, rather than sentences, numbers or dates.
 
-    The names that a form gives are its questions; the row below them begins with a date.
+    A name may be a question, as a form's are. Then the rows below tell: a first cell stands above
+    dates or numbers, or is not of its column's kind.
 
-    >>> is_header(["Timestamp", "How was it?"], ["2026/11/28 2:02:11 PM", "Good."])
+    >>> is_header(["Timestamp", "How was it?"], [["2026/11/28 2:02:11 PM", "Good."]])
     True
+    >>> is_header(["Ask", "Is it shown?"], [["Why?", "yes"]] * 9)
+    True
+    >>> is_header(["Who?", "Is it you?"], [["How?", "Are you sure?"]] * 9)
+    False
     """
     bare = [name.strip(" .:?!") for name in row]
-    is_named = all(len(name) <= 40 and not SPOKEN.search(name) for name in row)
-    is_dated = any(DAY.match(cell) and not DAY.match(name) for name, cell in zip(row, below))
-    return bool(known(bare)) or is_named or is_dated
+    columns = [[cells[i] for cells in below if i < len(cells)] for i in range(len(row))]
+    if known(bare) or any(map(is_above_numbers, row, columns)):
+        return True
+    kinds = {*map(kind_of_cell, row)}
+    if {"statement", "number", "words"} & kinds or any(map(is_repeated, row, columns)):
+        return False
+    return "question" not in kinds or any(map(is_odd, row, columns))
+
+
+def kind_of_cell(cell: str) -> str:
+    """Return what a cell is: "number", "question", "statement", "words" or "name", or "".
+
+    >>> [kind_of_cell(cell) for cell in ("7 pm", "Sold?", '"Well."', "Oh! Why?", "Nr.", "")]
+    ['number', 'question', 'statement', 'statement', 'name', '']
+    """
+    cell = cell.strip(MARKS_AROUND)
+    if not cell or NUMBER.match(cell):
+        return "number" if cell else ""
+    if not END.search(cell):
+        return "name" if len(cell) <= LONGEST_NAME else "words"
+    return "question" if cell[-1] in "?？" and not WITHIN.search(cell) else "statement"
+
+
+def is_above_numbers(name: str, below: list[str]) -> bool:
+    """Whether a first cell stands above a date, or above nothing but numbers, and is neither."""
+    if name and below and DAY.match(below[0]) and not DAY.match(name):
+        return True
+    kinds = [kind for kind in map(kind_of_cell, below) if kind]
+    is_all_numbers = len(kinds) >= TELLING and {*kinds} == {"number"}
+    return is_all_numbers and kind_of_cell(name) not in ("", "number")
+
+
+def is_repeated(name: str, below: list[str]) -> bool:
+    """Whether a cell stands below itself, beside others, as kinds and states do."""
+    return name in below and len({*below} - {""}) > 1 and name != ""
+
+
+def is_odd(name: str, below: list[str]) -> bool:
+    """Whether hardly any cell of a column is of the kind of its first."""
+    kinds = [kind for kind in map(kind_of_cell, below) if kind]
+    kind = kind_of_cell(name)
+    return kind != "" and len(kinds) >= TELLING and kinds.count(kind) <= len(kinds) / 10
 
 
 def known(columns: list[str]) -> list[str]:

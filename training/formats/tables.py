@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from typing import Any, TextIO
 
 from gptcore.checks import shorten
@@ -56,7 +56,8 @@ def named_rows(
 ) -> Iterator[tuple[str, Row | Skip]]:
     """Yield the rows by the names of their columns; `columns` are names that the user gave."""
     head: list[str] = []
-    for (where, row), (_, below) in pairwise(chain(rows, [("", [])])):
+    first = [*islice(rows, LOOKED_AT)]
+    for number, (where, row) in enumerate(chain(first, rows), 1):
         if not any(cell.strip() for cell in row):
             yield where, Skip(where, "it is an empty row")
             continue
@@ -64,12 +65,13 @@ def named_rows(
             if row[0].lower() == "sep=":  # what Excel may write before the names: "sep=;"
                 continue
             names = [name.strip() for name in row]
+            below = [cells for _, cells in first[number:]]
             is_asked = bool({*columns} & {*names})
-            if not is_asked and is_title(names, below):
+            if not is_asked and is_title(names, below[0] if below else []):
                 yield where, Skip(where, "it is a title above the names of the columns")
                 continue
             head = [f"column {number}" for number in range(1, len(row) + 1)]
-            if is_asked or is_header(names, below):
+            if is_asked or (not {*columns} & {*head} and is_header(names, below)):
                 head = [name or number for name, number in zip(names, head)]
                 check_names(head)
                 continue
