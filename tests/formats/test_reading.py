@@ -77,7 +77,7 @@ def test_of_many_columns_those_with_the_words_of_a_pair_in_their_names_are_taken
 
 
 def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "nr,Wer fragt,Und dann\n1,Hi,Hello!\n2,Bye,Goodbye!\n")
+    path = write(tmp_path / "a.csv", "nr,Wer fragt,Und dann\n1,Hi,Hello!\n2,Bye now,Goodbye!\n")
     assert documents(path)[0] == CHAT
     assert "guessed: questions and answers in 'Wer fragt' and 'Und dann'" in told(path)
     assert documents(path, columns=("Und dann",)) == ["Hello!", "Goodbye!"]
@@ -107,6 +107,10 @@ def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Pat
         ("v1,v2|{k},Call me at {i}", "cell of column 'v2' (name others"),
         ("day,symbol,note|Jan {i} 2021,{k},We sold {i}", "cell of column 'note' (name others"),
         ("frage_text,antwort_text|Is it {i}?,{k}", "answers in 'frage_text' and 'antwort_text'"),
+        ("name,mail,note|Ann,a{i}@b.org,We sold {i}", "cell of column 'note' (name others"),
+        ("mail,status|a{i}@b.org,{k}", None),
+        ("link|https://b.org/{i}", None),
+        ("item,code|part-{i},SKU{i}", None),
         ("width,species|{i},{k}", None),
         ("island,sex|{k},{k}", None),
     ],

@@ -219,6 +219,6 @@ def test_a_first_row_that_is_like_those_below_it_is_none_of_names(
 def test_numbered_columns_that_the_user_names_make_the_first_row_one_of_cells(
     tmp_path: Path,
 ) -> None:
-    path = write(tmp_path / "pairs.tsv", "Haus\thouse\nBaum\ttree\n")
+    path = write(tmp_path / "pairs.tsv", "ein Haus\ta house\nein Baum\ta tree\n")
     assert len(documents(path)) == 1
     assert len(documents(path, columns=("column 1", "column 2"))) == 2

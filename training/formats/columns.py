@@ -25,6 +25,7 @@ from training.formats.rows import (
 END = re.compile(r"(?<!^\w\w)(?<!^\w\w\w)[.!?。！？]$")  # of a sentence; "Nr." and "No." are names
 WITHIN = re.compile(r"[!?]\s|\w{4}\.\s|[。！？].")  # where a second sentence begins
 NUMBER = re.compile(r"\W*\d")  # or a date
+UNSPACED = re.compile(r"[\u0e00-\u109f\u1780-\u17ff\u3040-\u9fff]")  # Thai, Khmer, Chinese ...
 MARKS_AROUND = " \t\r\n\"'“”„«»"
 WORD = re.compile(r"[^\W\d_]+")
 DAY = re.compile(DATE)
@@ -129,8 +130,9 @@ def guess(rows: list[Row]) -> list[str]:
     # Where most texts are there more than once, they are kinds, states or names of people.
     wordy = [name for name in wordy if 2 * len({*texts[name]}) > len(texts[name])]
     wordy = [name for name in wordy if name.strip().lower() not in WRITERS]
-    if len(wordy) in (1, 2):
-        return wordy
+    said = [name for name in wordy if 2 * sum(map(is_said, texts[name])) >= len(texts[name])]
+    if said and len(wordy) <= 2:
+        return said
     raise Unreadable(f"its columns are {listed(rows[0])}, and none is known: {NAME_COLUMNS}")
 
 
@@ -151,6 +153,16 @@ def texts_in(cells: list[Any]) -> list[str]:
     """Return those cells that hold words, rather than numbers, dates or what names a thing."""
     texts = [cell for cell in cells if isinstance(cell, str)]
     return [t for t in texts if sum(map(str.isalpha, t)) > sum(map(str.isdigit, t))]
+
+
+def is_said(text: str) -> bool:
+    """Whether a text has several words, or a sentence's end, rather than names a thing by one word.
+
+    >>> [is_said(text) for text in ("How so", "Hi!", "你好吗", "Ann", "a@b.org", "https://b.org/c.png")]
+    [True, True, True, False, False, False]
+    """
+    words = [word for word in text.split() if "@" not in word and "://" not in word]
+    return len(words) > 1 or text.strip()[-1] in ".!?。！？" or bool(UNSPACED.search(text))
 
 
 def listed(names: Iterable[str]) -> str:
