@@ -314,7 +314,7 @@ def test_letters_of_many_writers_are_no_chat_and_their_names_no_questions(tmp_pa
 def test_a_title_above_the_names_of_columns_is_skipped(tmp_path: Path) -> None:
     path = write(tmp_path / "faq.csv", "Our shop,,\nQuestion,Answer,Since\nHi,Hello!,2020\n")
     assert documents(path) == [CHAT]
-    assert "skipped 1: it is a title above the names of the columns (first: line 1)" in told(path)
+    assert "skipped 1: it is a title above the names of the columns (first: row 1)" in told(path)
 
 
 @pytest.mark.parametrize("title", ["Our shop's FAQ", "Our shop's FAQ;", "Our shop's FAQ;\n;"])
@@ -322,7 +322,7 @@ def test_a_title_above_two_columns_is_skipped(tmp_path: Path, title: str) -> Non
     """Excel gives every row as many cells as the longest has."""
     path = write(tmp_path / "faq.csv", f"{title}\nQuestion;Answer\nHi;Hello!\n")
     assert documents(path) == [CHAT]
-    assert "it is a title above the names of the columns (first: line 1)" in told(path)
+    assert "it is a title above the names of the columns (first: row 1)" in told(path)
 
 
 @pytest.mark.parametrize("table", [",Said\n0,Hi!\n1,Hello!\n", "Said,\nHi!,\nHello!,\n"])

@@ -222,3 +222,11 @@ def test_numbered_columns_that_the_user_names_make_the_first_row_one_of_cells(
     path = write(tmp_path / "pairs.tsv", "ein Haus\ta house\nein Baum\ta tree\n")
     assert len(documents(path)) == 1
     assert len(documents(path, columns=("column 1", "column 2"))) == 2
+
+
+@pytest.mark.parametrize("first", ["", "sep=;\n"])
+def test_a_row_of_csv_has_the_number_that_a_spreadsheet_shows(tmp_path: Path, first: str) -> None:
+    """Cells have line breaks, an empty line is a row, and Excel takes "sep=;" for none."""
+    table = first + 'Question;Answer\n"Hi\nyou";"Hello!\n\nAgain."\n\nBye;\n'
+    path = write(tmp_path / "faq.csv", table)
+    assert "skipped 1: its 'answer' is empty (first: row 4)" in told(path)

@@ -62,8 +62,6 @@ def named_rows(
             yield where, Skip(where, "it is an empty row")
             continue
         if not head:
-            if row[0].lower() == "sep=":  # what Excel may write before the names: "sep=;"
-                continue
             names = [name.strip() for name in row]
             below = [cells for _, cells in first[number:]]
             is_asked = bool({*columns} & {*names})
@@ -85,7 +83,7 @@ def named_rows(
 def numbered_rows(
     stream: TextIO, delimiter: str, has_quoted: bool
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield the cells of each row, and the line where it begins. Raises Unreadable."""
+    """Yield the cells of each row, and which row it is to Excel. Raises Unreadable."""
     csv.field_size_limit(MAX_VALUE)
     reader = csv.reader(
         stream,
@@ -93,6 +91,7 @@ def numbered_rows(
         quoting=csv.QUOTE_MINIMAL if has_quoted else csv.QUOTE_NONE,
         strict=True,
     )
+    number = 0
     while True:
         line = reader.line_num + 1
         try:
@@ -104,8 +103,11 @@ def numbered_rows(
                 f"line {line}: its quotes do not match ({error}): write each quote within a cell "
                 f"twice, and the cell in quotes"
             ) from None
+        if number == 0 and row and row[0].lower() == "sep=":  # "sep=;" is no row to Excel
+            continue
+        number += 1
         if len(row) > 1 or any(map(str.strip, row)):
-            yield f"line {line}", row
+            yield f"row {number}", row
 
 
 def check_names(head: list[str]) -> None:
