@@ -417,3 +417,7 @@ def test_what_there_is_one_of_is_told_as_one(
     said = capsys.readouterr().out
     assert "one.txt: text, 1 text, 1 byte\n" in said
     assert "skipped 1: it has 1 column where the first row has 2" in said
+    assert "too short" not in said, "there is another document"
+    assert main(["look", str(tmp_path / "one.txt")]) == 0
+    refusal = "the text is too short: 1 byte in 1 document; at least 2 that differ are needed"
+    assert f"\nnote: {refusal}" in capsys.readouterr().out, "as a training says"
