@@ -87,7 +87,7 @@ def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Pat
         documents(path, columns=("Wer fragt;Und dann",))
     more = write(tmp_path / "b.csv", "x,y,z\na,b,c\nd,e,f\n")
     with pytest.raises(
-        UserError, match=r"are 'x', 'y', 'z', and .* name the two .* with --columns"
+        UserError, match=r"are 'x', 'y', 'z', and .* name in --columns the question's"
     ):
         documents(more)
     many = write(
@@ -124,7 +124,7 @@ def test_a_column_of_kinds_is_no_column_of_texts(
     if guessed:
         assert guessed in told(path)
     else:
-        with pytest.raises(UserError, match=r"none is known: name the two"):
+        with pytest.raises(UserError, match=r"none is known: name in --columns"):
             told(path)
 
 

@@ -263,7 +263,7 @@ def test_little_text_is_told_of_the_start_that_suits_it(
     for file, start in ((chat, hint), (text, fetch)):
         told = look(find_files([file])).summary(known)
         assert "--init" not in told, "it begins with a model"
-        assert f" tokens (pieces of words) of a vocabulary of {known.vocab_size}\n" in told
+        assert f" tokens (pieces of words, of {known.vocab_size} kinds)\n" in told
         for more, is_told in ([], True), (["--json", str(tmp_path / "found.json")], False):
             assert main(["look", str(file), *more]) == 0
             assert (start in capsys.readouterr().out) == is_told, "a program chooses itself"

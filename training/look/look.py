@@ -213,8 +213,8 @@ class Look:
         lines = [
             f"in all {counted(found.n_documents, 'document')} of "
             f"{counted(found.n_characters, 'character')}, about "
-            f"{counted(rounded(n_tokens), 'token')} (pieces of words) of a vocabulary of "
-            f"{tokenizer.vocab_size:,}{skipped}",
+            f"{counted(rounded(n_tokens), 'token')} (pieces of words, of "
+            f"{tokenizer.vocab_size:,} kinds){skipped}",
             *([f"note: {of_files}, for the reasons above"] if n_unused else []),
             *(f"note: {notice}" for notice in self.notices),
             *([little] if self.is_little else []),
