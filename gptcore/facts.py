@@ -61,6 +61,14 @@ class Imported:
 
 
 @dataclass(frozen=True)
+class Start:
+    """The model of ours, or of another user, whose weights a training went on from."""
+
+    name: str
+    license: str = ""  # as its card names it
+
+
+@dataclass(frozen=True)
 class Check:
     """One comparison of a graph, mostly with PyTorch; whether it passed follows from the rest."""
 
@@ -115,6 +123,7 @@ class ModelFacts:
     config: ModelConfig
     training: Training | None = None
     imported: Imported | None = None
+    start: Start | None = None
     measured: dict[str, float] = field(default_factory=dict)  # at a step, on held-out text
     loss_curve: bool = False  # whether the folder has loss.png
     sampling: dict[str, float] = field(default_factory=dict)  # what its makers recommend

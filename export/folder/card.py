@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from export.folder.scores import evaluation_table
 from export.folder.transformers_js import DTYPES
 from gptcore.bundle import INDEX, VARIANTS, WEIGHTS
 from gptcore.config import Seq2SeqConfig
@@ -119,30 +120,6 @@ SHARE_ALIKE = """\
 {names}: share-alike, which concerns copies and changed forms of these
 texts. Whether it also concerns weights that were trained on them is not settled; if you publish
 such texts or a changed form of them, keep their licence."""
-EVALUATION = """\
-## Evaluation
-
-`python -m training evaluate`: short conversations by skill, judged by rules; greedy, and sampled
-at temperature 0.7 with {n_seeds} seeds (mean, and the worst seed).{unseen}{further}
-
-| skill | n | greedy | sampled | lowest |
-|---|--:|--:|--:|--:|
-{skills}
-{copies}
-"""
-COPIES = """
-A user tells a fact with values drawn anew, and asks for it: how often the reply has the value, out
-of structures of sentences that the training data has, and out of others.
-
-| | n | greedy | sampled |
-|---|--:|--:|--:|
-{rows}
-"""
-UNSEEN = """ Conversations of
-the suite, and lines nearly like its lines of seven words and more, were left out of its
-training."""
-FURTHER = """ The rows below
-`all` are of other suites, which nobody may train on."""
 BITS = "bits_per_byte"
 LABELS = {
     BITS: ("bits per byte, held-out text", ".4f"),
@@ -211,6 +188,9 @@ def origin(facts: ModelFacts) -> str:
         for stage in data.stages
     ]
     lines += [f"Fine-tuned from {facts.imported.source}."] if facts.imported else []
+    if start := facts.start:
+        licence = f" (licence: {start.license})" if start.license else ""
+        lines.append(f"The training began with the weights of {start.name}{licence}.")
     lines += [
         f"Trained for {counted(training.step, 'step')} on {data.source} ({data.n_bytes:,} bytes). "
         f"{took(training)}".rstrip()
@@ -262,31 +242,6 @@ def licence_section(facts: ModelFacts) -> str:
         return ""
     texts = LISTED if data_table(facts) else UNKNOWN.format(source=facts.training.data.source)
     return LICENCE.format(texts=texts)
-
-
-def evaluation_table(facts: ModelFacts) -> str:
-    """Return a table of the behaviour suite's scores, or nothing if it was not run."""
-    scores = facts.evaluation
-    if not scores:
-        return ""
-    lines = [
-        f"| {name} | {s.n} | {s.greedy:.1%} | {s.sampled:.1%} | {s.lowest:.1%} |"
-        for name, s in scores.skills.items()
-    ]
-    unseen = UNSEEN if facts.training and facts.training.data.datasets else ""
-    further = FURTHER if list(scores.skills)[-1] != "all" else ""
-    rows = [
-        f"| {name} | {s.n} | {s.greedy:.1%} | {s.sampled:.1%} |"
-        for name, s in scores.copies.items()
-    ]
-    copies = COPIES.format(rows="\n".join(rows)) if rows else ""
-    return EVALUATION.format(
-        n_seeds=scores.n_seeds,
-        unseen=unseen,
-        further=further,
-        skills="\n".join(lines),
-        copies=copies,
-    )
 
 
 def of_decoder(facts: ModelFacts, folder: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from export.folder.card import LOSS, Hub, write_card
+from export.folder.card import LOSS, UNNAMED, Hub, read_hub, write_card
 from export.folder.copy import copy_files
 from export.folder.replace import check_model_folder
 from export.folder.serving import write_serving_graphs
@@ -43,6 +43,7 @@ from export.verify.inspection import compare_inspect
 from export.verify.report import TOLERANCE, logits_limit, require_passed
 from export.verify.translation import verify_translation
 from gptcore.bundle import (
+    FACTS,
     INSPECT,
     ONNX,
     SOURCE_TOKENIZER,
@@ -56,18 +57,18 @@ from gptcore.bundle import (
 )
 from gptcore.checks import UserError
 from gptcore.config import Seq2SeqConfig
-from gptcore.facts import Check, ModelFacts, Training
+from gptcore.facts import Check, ModelFacts, Start, Training
 from gptcore.families import family
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import Checkpoint, load_weights
 from gptcore.nn.gpt import GPT
 from gptcore.nn.seq2seq import Seq2Seq
-from gptcore.system.files import new_file, new_folder, read_json, write_json
+from gptcore.system.files import file_sha256, new_file, new_folder, read_json, write_json
 from gptcore.text.chat_format import ChatFormat
 from gptcore.text.tokenizer import Tokenizer
 from training.machine.memory import free_memory
 from training.machine.progress import waiting
-from training.run.base import FAMILY, FAMILY_FILES, whole_weights
+from training.run.base import FAMILY, FAMILY_FILES, base_file, whole_weights
 from training.run.directory import Run
 
 CHANGED = ("config.json", "genai_config.json", "tokenizer_config.json")  # files of a family
@@ -131,10 +132,25 @@ def facts_of(run: Run, checkpoint: Checkpoint, name: str, parameters: int) -> Mo
         training=Training(step, run.data.text, run.train.to_dict(), **took),
         measured=measured(run, step),
         imported=run.base.imported if run.base else None,
+        start=start_of(run),
         sampling=recommended_sampling(run.path / FAMILY),
         loss_curve=(run.path / LOSS).is_file(),
         examples=run.data.examples,
     )
+
+
+def start_of(run: Run) -> Start | None:
+    """Return which model a run began with, unless the facts name it elsewhere.
+
+    Its licence is known as long as its folder is there, unchanged.
+    """
+    if not run.base or not run.base.name or run.base.imported or run.data.stages:
+        return None
+    file = base_file(run)
+    is_there = file.is_file() and file_sha256(file) == run.base.sha256
+    folders = (folder for folder in file.parents if is_there and (folder / FACTS).is_file())
+    licence = next((read_hub(folder).license for folder in folders), UNNAMED)
+    return Start(run.base.name, "" if licence == UNNAMED else licence)
 
 
 class Smaller(NamedTuple):

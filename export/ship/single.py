@@ -27,7 +27,7 @@ from export.ship.web import (
     graph_on_cpus,
     site_facts,
 )
-from gptcore.bundle import Bundle
+from gptcore.bundle import VARIANTS, Bundle
 from gptcore.checks import UserError
 from gptcore.page.shell import VIEW
 from gptcore.system.files import files_in, work_folder, write_json, write_whole
@@ -81,11 +81,12 @@ def smallest_graph(bundle: Bundle) -> str:
     inside = [name for name in INSIDE if name in bundle.facts.sha256]
     size = sum((bundle.path / name).stat().st_size for name in (graph, *inside))
     if size > MOST:
+        is_small = graph == VARIANTS["int8"]
+        remedy = "export a smaller model" if is_small else "export it again with --quantize int8"
         raise UserError(
             f"{bundle.path} has {size / 1e6:.1f} MB in {', '.join((graph, *inside))}, and a "
-            f"page in one file may have {MOST / 1e6:.0f} MB at most: export a smaller model with "
-            f"--quantize int8{' and without Inspect' * bool(inside)}, or write a site, without "
-            f"--single-file"
+            f"page in one file may have {MOST / 1e6:.0f} MB at most: {remedy}"
+            f"{' and without Inspect' * bool(inside)}, or write a site, without --single-file"
         )
     return graph
 

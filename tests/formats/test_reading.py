@@ -77,7 +77,7 @@ def test_of_many_columns_those_with_the_words_of_a_pair_in_their_names_are_taken
 
 
 def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "nr,Wer fragt,Und dann\n1,Hi,Hello!\n2,Bye,Goodbye!\n")
+    path = write(tmp_path / "a.csv", "nr,Wer fragt,Und dann\n1,Hi,Hello!\n2,Bye now,Goodbye!\n")
     assert documents(path)[0] == CHAT
     assert "guessed: questions and answers in 'Wer fragt' and 'Und dann'" in told(path)
     assert documents(path, columns=("Und dann",)) == ["Hello!", "Goodbye!"]
@@ -87,7 +87,7 @@ def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Pat
         documents(path, columns=("Wer fragt;Und dann",))
     more = write(tmp_path / "b.csv", "x,y,z\na,b,c\nd,e,f\n")
     with pytest.raises(
-        UserError, match=r"are 'x', 'y', 'z', and .* name the two .* with --columns"
+        UserError, match=r"are 'x', 'y', 'z', and .* name in --columns the question's"
     ):
         documents(more)
     many = write(
@@ -107,6 +107,10 @@ def test_unknown_columns_are_guessed_and_said_or_named_by_the_user(tmp_path: Pat
         ("v1,v2|{k},Call me at {i}", "cell of column 'v2' (name others"),
         ("day,symbol,note|Jan {i} 2021,{k},We sold {i}", "cell of column 'note' (name others"),
         ("frage_text,antwort_text|Is it {i}?,{k}", "answers in 'frage_text' and 'antwort_text'"),
+        ("name,mail,note|Ann,a{i}@b.org,We sold {i}", "cell of column 'note' (name others"),
+        ("mail,status|a{i}@b.org,{k}", None),
+        ("link|https://b.org/{i}", None),
+        ("item,code|part-{i},SKU{i}", None),
         ("width,species|{i},{k}", None),
         ("island,sex|{k},{k}", None),
     ],
@@ -120,7 +124,7 @@ def test_a_column_of_kinds_is_no_column_of_texts(
     if guessed:
         assert guessed in told(path)
     else:
-        with pytest.raises(UserError, match=r"none is known: name the two"):
+        with pytest.raises(UserError, match=r"none is known: name in --columns"):
             told(path)
 
 
@@ -311,7 +315,7 @@ def test_letters_of_many_writers_are_no_chat_and_their_names_no_questions(tmp_pa
 def test_a_title_above_the_names_of_columns_is_skipped(tmp_path: Path) -> None:
     path = write(tmp_path / "faq.csv", "Our shop,,\nQuestion,Answer,Since\nHi,Hello!,2020\n")
     assert documents(path) == [CHAT]
-    assert "skipped 1: it is a title above the names of the columns (first: line 1)" in told(path)
+    assert "skipped 1: it is a title above the names of the columns (first: row 1)" in told(path)
 
 
 @pytest.mark.parametrize("title", ["Our shop's FAQ", "Our shop's FAQ;", "Our shop's FAQ;\n;"])
@@ -319,7 +323,7 @@ def test_a_title_above_two_columns_is_skipped(tmp_path: Path, title: str) -> Non
     """Excel gives every row as many cells as the longest has."""
     path = write(tmp_path / "faq.csv", f"{title}\nQuestion;Answer\nHi;Hello!\n")
     assert documents(path) == [CHAT]
-    assert "it is a title above the names of the columns (first: line 1)" in told(path)
+    assert "it is a title above the names of the columns (first: row 1)" in told(path)
 
 
 @pytest.mark.parametrize("table", [",Said\n0,Hi!\n1,Hello!\n", "Said,\nHi!,\nHello!,\n"])

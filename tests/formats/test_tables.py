@@ -165,3 +165,68 @@ def test_what_separates_columns_does_so_in_every_row(tmp_path: Path, table: str)
     columns = tuple(first.split(";" if ";" in first else ",")[1:])
     [[asked, answer]] = documents(path, columns=columns)
     assert (asked["content"], answer["content"]) == ("Das.", "Es.")
+
+
+NAMED = (
+    "Category,Customer question,Our answer,Shown?|Hours,Are you open on day {i}?,Until {i}.,yes",
+    "What do customers ask?,What do we say?|Do you sell item {i}?,We have sold it for {i} years.",
+    "Kategorie;Kundenfrage;Unsere Antw.;Seit|Zeiten;Habt ihr am Tag {i} offen?;Ja, bis {i}.;{i}",
+    "Question posée ?;Que répondre ?|Êtes-vous ouverts le {i} mai ?;Oui, de neuf à {i} heures.",
+    "类别,客户问了什么？,我们怎么回答？,已发布？|时间,你们{i}号开门吗？,开门，从九点到{i}点。,是",
+    "How satisfied were you with all of our shop?,And why?|Very {i}.,It is good.",
+)
+NAMELESS = (
+    "Are you open on Sunday?,No|Do you sell item {i}?,Yes {i}",
+    "Hours,Are you open on Sunday?,No|Hours,Do you sell item {i}?,Yes|Goods,Is it new?,No",
+    "ham,Nah I think he is at home|spam,Free entry no {i}|ham,Until {i} then",
+    "Hello!,Hello! How can I help you?|Do you sell item {i}?,We have for {i} years.",
+    "1,Who are you?,A shop|{i},Where is number {i}?,In Troy",
+    ",Are you open?,We are open on all days.,|Hours,On day {i}?,Yes.,4/2/2025",
+    "你叫什么名字？,我叫小明|今天是{i}号吗？,今天是{i}号以后",
+    "Wie geht es dir?;Gut, danke!|Was ist {i}?;Das ist {i}.",
+    "Where are you?,In Troy|Are you open?,Yes.",
+)
+
+
+def table_of(path: Path, written: str) -> Path:
+    """Write a first row and, twelve times with other numbers, those that follow it."""
+    first, *rows = written.split("|")
+    n = 12 if "{i}" in written else 1
+    more = [row.format(i=i) for i in range(20, 20 + n) for row in rows]
+    return write(path, "\n".join([first, *more]) + "\n")
+
+
+@pytest.mark.parametrize("written", NAMED)
+def test_names_of_columns_may_be_questions_where_the_rows_below_are_others(
+    tmp_path: Path, written: str
+) -> None:
+    path = table_of(tmp_path / "faq.csv", written)
+    first = re.split("[,;](?! )", written.partition("|")[0])
+    with pytest.raises(UserError, match=f"its columns are {re.escape(repr(first[0]))}"):
+        documents(path, columns=("Frage",))
+    assert len(documents(path, columns=(first[0], first[1]))) == 12
+
+
+@pytest.mark.parametrize("written", NAMELESS)
+def test_a_first_row_that_is_like_those_below_it_is_none_of_names(
+    tmp_path: Path, written: str
+) -> None:
+    path = table_of(tmp_path / "faq.csv", written)
+    with pytest.raises(UserError, match="its columns are 'column 1'"):
+        documents(path, columns=("Frage",))
+
+
+def test_numbered_columns_that_the_user_names_make_the_first_row_one_of_cells(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path / "pairs.tsv", "ein Haus\ta house\nein Baum\ta tree\n")
+    assert len(documents(path)) == 1
+    assert len(documents(path, columns=("column 1", "column 2"))) == 2
+
+
+@pytest.mark.parametrize("first", ["", "sep=;\n"])
+def test_a_row_of_csv_has_the_number_that_a_spreadsheet_shows(tmp_path: Path, first: str) -> None:
+    """Cells have line breaks, an empty line is a row, and Excel takes "sep=;" for none."""
+    table = first + 'Question;Answer\n"Hi\nyou";"Hello!\n\nAgain."\n\nBye;\n'
+    path = write(tmp_path / "faq.csv", table)
+    assert "skipped 1: its 'answer' is empty (first: row 4)" in told(path)

@@ -270,7 +270,7 @@ def test_little_text_is_told_of_the_start_that_suits_it(
     for file, start in ((chat, hint), (text, fetch)):
         told = look(find_files([file])).summary(known)
         assert "--init" not in told, "it begins with a model"
-        assert f" tokens (pieces of words) of a vocabulary of {known.vocab_size}\n" in told
+        assert f" tokens (pieces of words, of {known.vocab_size} kinds)\n" in told
         for more, is_told in ([], True), (["--json", str(tmp_path / "found.json")], False):
             assert main(["look", str(file), *more]) == 0
             assert (start in capsys.readouterr().out) == is_told, "a program chooses itself"
@@ -474,3 +474,7 @@ def test_what_there_is_one_of_is_told_as_one(
     said = capsys.readouterr().out
     assert "one.txt: text, 1 text, 1 byte\n" in said
     assert "skipped 1: it has 1 column where the first row has 2" in said
+    assert "too short" not in said, "there is another document"
+    assert main(["look", str(tmp_path / "one.txt")]) == 0
+    refusal = "the text is too short: 1 byte in 1 document; at least 2 that differ are needed"
+    assert f"\nnote: {refusal}" in capsys.readouterr().out, "as a training says"

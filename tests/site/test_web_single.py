@@ -166,6 +166,7 @@ def test_a_model_that_is_too_large_for_a_file_is_refused(
     out = tmp_path / "chat.html"
     said = refused(main, "web", model_folder, "--single-file", "--out", out)
     assert "has 0.5 MB in onnx/model.onnx, and a page" in said and "without --single-file" in said
+    assert "at most: export it again with --quantize int8, or write a site" in said
     monkeypatch.setattr(single, "MOST", 700_000)
     said = refused(main, "web", inspectable, "--single-file", "--out", out)
     assert "in onnx/model.onnx, onnx/inspect.onnx" in said and "and without Inspect" in said

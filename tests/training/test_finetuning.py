@@ -19,13 +19,13 @@ from safetensors.torch import load_file
 from trained import once, set_options
 
 from export.__main__ import main as export_main
-from export.folder.write import own_template, write_family
+from export.folder.write import own_template, start_of, write_family
 from export.formats.hugging_face import transformers_config
 from export.formats.weights import write_weights
 from gptcore.bundle import VARIANTS, load_bundle, read_facts, write_facts
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
-from gptcore.facts import Imported, ModelFacts
+from gptcore.facts import Imported, ModelFacts, Start
 from gptcore.nn import build_model, count_parameters
 from gptcore.nn.checkpoint import load_weights
 from gptcore.nn.gpt import whole_sequence
@@ -509,8 +509,11 @@ def test_our_own_model_is_made_somebodys_by_the_command_line(
     assert main(["evaluate", str(mine), *words]) == 0
     assert export_main([str(mine), "--out", str(model)]) == 0
     assert (model / "tokenizer.json").read_bytes() == (NANO / "tokenizer.json").read_bytes()
+    card = (model / "README.md").read_text()
+    assert "The training began with the weights of gptcore nano (licence: mit)." in card
     assert tune(chats, model, further, steps=2, eval_every=2) == 0  # all weights, of an export
     assert tune(chats, mine, tmp_path / "again", steps=2, eval_every=2) == 0  # and of adapters
+    assert start_of(Run.load(further)) == Start("model"), "its card names no licence"
 
 
 @pytest.mark.peers

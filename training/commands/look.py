@@ -6,8 +6,10 @@ python -m training look FILES --json look.json    also writes a few facts for pr
 import argparse
 from pathlib import Path
 
+from gptcore.checks import UserError
 from gptcore.system.files import write_json
 from training.commands.train import add_files
+from training.data.shards.folder import check_length
 from training.formats.places import find_files
 from training.jobs.options import asked_of, tell_of
 from training.look.look import look
@@ -31,4 +33,8 @@ def run(options: argparse.Namespace) -> int:
         write_json(options.json, {name: getattr(found, name) for name in facts})
     # A program chooses the start by its facts, so it is not advised besides.
     tell_of(found, options.text, advises=not options.json)
+    try:
+        check_length(found.survey)
+    except UserError as error:  # which would end a training
+        print(f"note: {error}")
     return 0

@@ -20,6 +20,7 @@ from training.formats.books import read_epub, read_html, read_word
 from training.formats.chats.assistants import EXPORTED
 from training.formats.chats.messengers import read_messenger
 from training.formats.chats.transcripts import read_chat
+from training.formats.columns import known
 from training.formats.encoding import HEAD, note
 from training.formats.found import Asked, Found, Item, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import TIMES, kind_of
@@ -35,7 +36,7 @@ from training.formats.packed import DAMAGED, SHEETS, WORDS, open_zip, seekable, 
 from training.formats.pdf import read_pdf
 from training.formats.places import File
 from training.formats.rows import items_of
-from training.formats.tables import known, read_excel, read_parquet, read_table
+from training.formats.tables import read_excel, read_parquet, read_table
 from training.formats.texts import cut_up
 
 # What Obsidian, Jekyll and others write above the words: lines of "key: value", lists and comments.

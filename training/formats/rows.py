@@ -63,8 +63,8 @@ ROLES = {
 }
 ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
 NAME_COLUMNS = (
-    "name the two for question and answer with --columns QUESTION,ANSWER, or the one for texts "
-    "with --columns TEXT"
+    "name in --columns the question's and the answer's column, with a comma between, or one column "
+    "of texts"
 )
 MESSAGES = re.compile(r"\[\s*\{")  # how they begin as JSON
 

@@ -1,43 +1,29 @@
-"""Tables to documents: CSV and its kin, Excel, Parquet, and the guess which columns are meant.
+"""Tables to documents: CSV and its kin, Excel and Parquet.
 
->>> guess([{"Frage?": "Wer?", "Antwort!": "Niemand."}])
-['Frage?', 'Antwort!']
+>>> cell_text(49.0)
+'49'
 """
 
 import csv
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from typing import Any, TextIO
 
 from gptcore.checks import shorten
 from gptcore.system.wording import counted
-from training.formats.chats.forms import DATE
-from training.formats.chats.tabular import WRITERS, Row, chat_columns, items_of_table
+from training.formats.chats.tabular import Row, chat_columns, items_of_table
+from training.formats.columns import guess, is_header, is_title, known, listed
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import delimiter_of
 from training.formats.lines import MAX_VALUE, head_of, open_text
 from training.formats.packed import DAMAGED, seekable
 from training.formats.places import File
-from training.formats.rows import (
-    BESIDE,
-    CONVERSATIONS,
-    MEDIA,
-    NAME_COLUMNS,
-    PAIRS,
-    SYSTEM,
-    TEXTS,
-    WANTED,
-    items_of,
-)
+from training.formats.rows import items_of
 
-SPOKEN = re.compile(r"(?<!^\w\w)(?<!^\w\w\w)[.!?。！？]$|^\W*\d")  # no name; "Nr." and "No." are
-WORD = re.compile(r"[^\W\d_]+")
-DAY = re.compile(DATE)
 LOOKED_AT = 100  # rows that a guess is made from
-LISTED = 12  # names of columns
 ROWS_AT_ONCE = 100  # of Parquet, in memory; a row may have pictures
 MOST_ROWS = 1 << 20  # of a sheet, as in Excel
 
@@ -70,20 +56,20 @@ def named_rows(
 ) -> Iterator[tuple[str, Row | Skip]]:
     """Yield the rows by the names of their columns; `columns` are names that the user gave."""
     head: list[str] = []
-    for (where, row), (_, below) in pairwise(chain(rows, [("", [])])):
+    first = [*islice(rows, LOOKED_AT)]
+    for number, (where, row) in enumerate(chain(first, rows), 1):
         if not any(cell.strip() for cell in row):
             yield where, Skip(where, "it is an empty row")
             continue
         if not head:
-            if row[0].lower() == "sep=":  # what Excel may write before the names: "sep=;"
-                continue
             names = [name.strip() for name in row]
+            below = [cells for _, cells in first[number:]]
             is_asked = bool({*columns} & {*names})
-            if not is_asked and is_title(names, below):
+            if not is_asked and is_title(names, below[0] if below else []):
                 yield where, Skip(where, "it is a title above the names of the columns")
                 continue
             head = [f"column {number}" for number in range(1, len(row) + 1)]
-            if is_asked or is_header(names, below):
+            if is_asked or (not {*columns} & {*head} and is_header(names, below)):
                 head = [name or number for name, number in zip(names, head)]
                 check_names(head)
                 continue
@@ -97,7 +83,7 @@ def named_rows(
 def numbered_rows(
     stream: TextIO, delimiter: str, has_quoted: bool
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield the cells of each row, and the line where it begins. Raises Unreadable."""
+    """Yield the cells of each row, and which row it is to Excel. Raises Unreadable."""
     csv.field_size_limit(MAX_VALUE)
     reader = csv.reader(
         stream,
@@ -105,6 +91,7 @@ def numbered_rows(
         quoting=csv.QUOTE_MINIMAL if has_quoted else csv.QUOTE_NONE,
         strict=True,
     )
+    number = 0
     while True:
         line = reader.line_num + 1
         try:
@@ -116,42 +103,16 @@ def numbered_rows(
                 f"line {line}: its quotes do not match ({error}): write each quote within a cell "
                 f"twice, and the cell in quotes"
             ) from None
+        if number == 0 and row and row[0].lower() == "sep=":  # "sep=;" is no row to Excel
+            continue
+        number += 1
         if len(row) > 1 or any(map(str.strip, row)):
-            yield f"line {line}", row
-
-
-def is_title(row: list[str], below: list[str]) -> bool:
-    """Whether a first row has one cell alone, above a table.
-
-    Of two cells it is the first, as numbered rows have a name above the second alone.
-
-    >>> is_title(["Our questions"], ["Question", "Answer"]), is_title(["text"], ["Hi, you"])
-    (True, False)
-    >>> is_title(["Our questions", ""], ["Question", "Answer"]), is_title(["", "said"], ["0", "Hi"])
-    (True, False)
-    """
-    is_alone = sum(map(bool, row)) == 1 and not known(row)
-    is_above_more = len(below) > 1 and sum(map(bool, map(str.strip, below))) != 1  # or a gap
-    return is_alone and (len(row) > 2 or (row[0] != "" and is_above_more))
+            yield f"row {number}", row
 
 
 def check_names(head: list[str]) -> None:
     if twice := next((name for name in head if head.count(name) > 1), None):
         raise Unreadable(f"it has the column {twice!r} twice, and one would be lost: rename one")
-
-
-def is_header(row: list[str], below: list[str]) -> bool:
-    """Whether a first row has names of columns, rather than sentences, numbers or dates.
-
-    The names that a form gives are its questions; the row below them begins with a date.
-
-    >>> is_header(["Timestamp", "How was it?"], ["2026/11/28 2:02:11 PM", "Good."])
-    True
-    """
-    bare = [name.strip(" .:?!") for name in row]
-    is_named = all(len(name) <= 40 and not SPOKEN.search(name) for name in row)
-    is_dated = any(DAY.match(cell) and not DAY.match(name) for name, cell in zip(row, below))
-    return bool(known(bare)) or is_named or is_dated
 
 
 def read_excel(file: File, asked: Asked) -> Found:
@@ -285,62 +246,3 @@ def documents(kind: str, rows: Iterator[tuple[str, Row | Skip]], asked: Asked) -
     yield Kind(f"{kind} ({'; '.join(notes)})" if notes else kind)
     for where, row in chain(first, rows):
         yield from [row] if isinstance(row, Skip) else items_of(row, where, asked)
-
-
-def known(columns: list[str]) -> list[str]:
-    """Return the columns whose names say what they hold, as rows.document_of takes them."""
-    keys = {name.strip().lower(): name for name in columns}
-    kinds = [*zip(CONVERSATIONS), *PAIRS, ("chosen",), *zip(TEXTS)]
-    found = next((kind for kind in kinds if {*kind} <= {*keys}), ())
-    of_pair = (*BESIDE[: 1 + ("instruction" in found)], "history")
-    of_chat = (*SYSTEM, *WANTED, *MEDIA, *(of_pair if len(found) == 2 else ("chosen",)))
-    beside = of_chat if found and found[0] not in TEXTS else ()
-    return [keys[name] for name in dict.fromkeys((*found, *beside)) if name in keys]
-
-
-def guess(rows: list[Row]) -> list[str]:
-    """Return the columns that hold texts: one, or question and answer.
-
-    Raises Unreadable if there are none, or more than two.
-    """
-    texts = {name: texts_in([row.get(name) for row in rows]) for name in rows[0]}
-    wordy = [name for name, found in texts.items() if 2 * len(found) > len(rows)]
-    if pair := pair_among(wordy):
-        return pair
-    # Where most texts are there more than once, they are kinds, states or names of people.
-    wordy = [name for name in wordy if 2 * len({*texts[name]}) > len(texts[name])]
-    wordy = [name for name in wordy if name.strip().lower() not in WRITERS]
-    if len(wordy) in (1, 2):
-        return wordy
-    raise Unreadable(f"its columns are {listed(rows[0])}, and none is known: {NAME_COLUMNS}")
-
-
-def pair_among(names: list[str]) -> list[str]:
-    """Return the only two names that have, beside other words, those of a pair; or none.
-
-    >>> pair_among(["Customer question", "Our answer", "Handled by"])
-    ['Customer question', 'Our answer']
-    """
-    for pair in PAIRS:
-        found = [[n for n in names if word in WORD.findall(n.lower())] for word in pair]
-        if [len(one) for one in found] == [1, 1] and found[0] != found[1]:
-            return [found[0][0], found[1][0]]
-    return []
-
-
-def texts_in(cells: list[Any]) -> list[str]:
-    """Return those cells that hold words, rather than numbers, dates or what names a thing."""
-    texts = [cell for cell in cells if isinstance(cell, str)]
-    return [t for t in texts if sum(map(str.isalpha, t)) > sum(map(str.isdigit, t))]
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return the names, the first of many; a spreadsheet may have hundreds.
-
-    >>> listed("abc"), listed("ab")
-    ("'a', 'b', 'c'", "'a' and 'b'")
-    """
-    shown = [*map(repr, names)]
-    if len(shown) > LISTED:
-        shown[LISTED:] = [f"and {len(shown) - LISTED:,} more"]
-    return (" and " if len(shown) == 2 else ", ").join(shown)

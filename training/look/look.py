@@ -215,8 +215,8 @@ class Look:
         lines = [
             f"in all {counted(found.n_documents, 'document')} of "
             f"{counted(found.n_characters, 'character')}, about "
-            f"{counted(rounded(n_tokens), 'token')} (pieces of words) of a vocabulary of "
-            f"{tokenizer.vocab_size:,}{skipped}",
+            f"{counted(rounded(n_tokens), 'token')} (pieces of words, of "
+            f"{tokenizer.vocab_size:,} kinds){skipped}",
             *([f"note: {of_files}, for the reasons above"] if n_unused else []),
             *([UNKNOWN_SCRIPT.format(n_bytes)] if is_unknown else []),
             *(f"note: {notice}" for notice in self.notices),

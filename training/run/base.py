@@ -83,7 +83,8 @@ def open_base(path: Path) -> tuple["Tensors", Base]:
             raise UserError(f"{path} keeps its weights in several files: --init reads {WEIGHTS}")
         if name is None:
             raise UserError(f"{path} has no weights to go on from: {', '.join(TRAINABLE)}")
-        base = Base(str((path / name).resolve()), facts.sha256.get(name, ""), facts.imported)
+        file, sha256 = (path / name).resolve(), facts.sha256.get(name, "")
+        base = Base(str(file), sha256, facts.imported, facts.name)
         return read_base(base, facts.config), base
     run = Run.load(path)
     checkpoint = run.best_checkpoint()
@@ -95,7 +96,7 @@ def open_base(path: Path) -> tuple["Tensors", Base]:
     file = (checkpoint.path / WEIGHTS).resolve()
     sha256 = "" if run.train.lora else file_sha256(file)  # adapters merged are in no file
     imported = run.base.imported if run.base else None
-    return whole_weights(run, checkpoint), Base(str(file), sha256, imported)
+    return whole_weights(run, checkpoint), Base(str(file), sha256, imported, path.resolve().name)
 
 
 def read_base(base: Base, config: ModelConfig) -> "Tensors":

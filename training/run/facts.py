@@ -53,6 +53,7 @@ class Base:
     path: str
     sha256: str  # "" if they are a run's adapters merged, which are in no file
     imported: Imported | None = None  # the model made elsewhere that they come from
+    name: str = ""  # of the model or the run
 
 
 @dataclass(frozen=True)
