@@ -8,7 +8,7 @@ import pytest
 from texts import documents, told, write, zipped
 
 from gptcore.checks import UserError
-from training.formats import books
+from training.formats.documents import books
 
 
 def test_a_web_page_is_read_without_its_menu_and_scripts(tmp_path: Path) -> None:

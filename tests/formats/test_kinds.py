@@ -6,7 +6,7 @@ import pytest
 from texts import documents, write
 
 from gptcore.checks import UserError
-from training.formats.pdf import runs_together
+from training.formats.documents.pdf import runs_together
 
 PROSE = "".join(f"It was a long day, of which this is line {i}.\n" for i in range(40))
 QUOTES = "03.05.21, 14:02 - Ann: Are you there?\n03.05.21, 14:03 - Ben: Yes.\n"

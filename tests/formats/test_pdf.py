@@ -6,7 +6,7 @@ import pytest
 from texts import documents, told, write
 
 from gptcore.checks import UserError
-from training.formats.pdf import Line, reflowed, without_titles
+from training.formats.documents.pdf import Line, reflowed, without_titles
 
 
 def pdf(words: str) -> bytes:

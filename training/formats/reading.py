@@ -8,22 +8,22 @@ Skip(where='line 5', reason='it is not JSON')
 """
 
 import codecs
-import html
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import chain, groupby, islice
+from itertools import chain
 from typing import Any
 
 from gptcore.checks import UserError
-from training.formats.books import read_epub, read_html, read_word
 from training.formats.chats.assistants import EXPORTED
 from training.formats.chats.messengers import read_messenger
 from training.formats.chats.transcripts import read_chat
-from training.formats.columns import known
+from training.formats.documents.books import read_epub, read_html, read_word
+from training.formats.documents.pdf import read_pdf
+from training.formats.documents.subtitles import read_subtitles
 from training.formats.encoding import HEAD, note
 from training.formats.found import Asked, Found, Item, Kind, NoText, Skip, Unreadable
-from training.formats.kinds import TIMES, kind_of
+from training.formats.kinds import kind_of
 from training.formats.lines import (
     characters,
     numbered_lines,
@@ -33,10 +33,10 @@ from training.formats.lines import (
     values,
 )
 from training.formats.packed import DAMAGED, SHEETS, WORDS, open_zip, seekable, unpacked
-from training.formats.pdf import read_pdf
 from training.formats.places import File
 from training.formats.rows import items_of
-from training.formats.tables import read_excel, read_parquet, read_table
+from training.formats.tables.columns import known
+from training.formats.tables.readers import read_excel, read_parquet, read_table
 from training.formats.texts import cut_up
 
 # What Obsidian, Jekyll and others write above the words: lines of "key: value", lists and comments.
@@ -51,22 +51,6 @@ UNSHOWN = re.compile(
 )
 # Names of files that hold more than text; a text with such a name is read, and that is said.
 OTHERS = (".doc", ".docx", ".epub", ".odt", ".ods", ".pdf", ".pptx", ".rtf", ".xls", ".xlsx")
-# What is not said in the web's subtitles, where a block begins: the head, a note or a style, up to
-# the end of the block or to a time; and the name of a cue.
-UNSAID = re.compile(
-    r"(?:\A|(?<=\n\n))(?:(?:WEBVTT|NOTE|STYLE|REGION)\b.*\n?(?:(?!.*-->).+\n?)*|"
-    rf".+\n(?={TIMES}))"
-)
-CUE = re.compile(rf"^{TIMES}", re.MULTILINE)
-MAX_PARTS = 1 << 8  # of 65,536 characters; the subtitles of a film have one or two
-WORD_TIME = re.compile(r"<[\d:.]+>")  # where they roll, a line or two at a time
-BREAK = re.compile(r"\[br\]|<br ?/?>")  # between two lines, in YouTube's .sbv and elsewhere
-STYLE = re.compile(
-    rf"</?(?:[biucv]|font|lang|ruby|rt)(?:[ .][^<>\n]*)?>|\{{\\[^{{}}\n]*\}}|{WORD_TIME.pattern}"
-)
-# A line without words, such as [door closes] or ♪ a song ♪, and the name of whoever speaks.
-NO_WORDS = re.compile(r"[-–>\s]*(?:\[[^\[\]]*\]|♪.*♪|[♪♫]+)?")
-SPEAKER = re.compile(r"([-–>\s]*)([^:\n]{2,30}): ?(?!\d)")
 
 
 def read_files(files: Iterable[File], asked: Asked, depth: int = 0) -> Iterator[tuple[File, Found]]:
@@ -153,37 +137,6 @@ def read_text(file: File, asked: Asked) -> Found:
             kind = "text, though its name says something else"
         yield Kind(kind, is_cut=True)
         yield from cut_up(parts, asked)
-
-
-def read_subtitles(file: File, asked: Asked) -> Found:
-    """Yield the lines that are spoken, without times, colours, sounds and names of speakers."""
-    yield Kind("subtitles, without their times", is_cut=True)
-    with open_text(file) as stream:
-        text = "".join(islice(characters(stream), MAX_PARTS))
-        if stream.read(1):
-            raise Unreadable("it is subtitles longer than any film: divide it")
-    is_rolling = WORD_TIME.search(text)
-    if text.startswith("WEBVTT"):
-        text = UNSAID.sub("", text)
-    spoken = html.unescape(CUE.sub("\n", BREAK.sub("\n", STYLE.sub("", text))))
-    lines = [said for line in spoken.splitlines() if (said := words_in(line.strip()))]
-    if not lines:
-        raise NoText("it is subtitles in which nobody speaks")
-    if is_rolling:  # such a line is there again until the next one is whole
-        lines = [line for line, _ in groupby(lines)]
-    yield from cut_up(["\n".join(lines)], asked)
-
-
-def words_in(line: str) -> str:
-    """Return what is said in a line of subtitles.
-
-    >>> words_in("- MARCO: Hello"), words_in("At 10: here"), words_in("[door bell rings]")
-    ('- Hello', 'At 10: here', '')
-    """
-    speaker = SPEAKER.match(line)
-    if speaker and speaker[2].isupper():
-        line = speaker[1] + line[speaker.end() :]
-    return "" if NO_WORDS.fullmatch(line) else line
 
 
 def read_json_lines(file: File, asked: Asked) -> Found:

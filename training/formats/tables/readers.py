@@ -15,13 +15,13 @@ from typing import Any, TextIO
 from gptcore.checks import shorten
 from gptcore.system.wording import counted
 from training.formats.chats.tabular import Row, chat_columns, items_of_table
-from training.formats.columns import guess, is_header, is_title, known, listed
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.kinds import delimiter_of
 from training.formats.lines import MAX_VALUE, head_of, open_text
 from training.formats.packed import DAMAGED, seekable
 from training.formats.places import File
 from training.formats.rows import items_of
+from training.formats.tables.columns import guess, is_header, is_title, known, listed
 
 LOOKED_AT = 100  # rows that a guess is made from
 ROWS_AT_ONCE = 100  # of Parquet, in memory; a row may have pictures

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, NamedTuple
 from unicodedata import normalize
 
-from training.formats.books import damaged, text_of_block
+from training.formats.documents.books import damaged, text_of_block
 from training.formats.found import Asked, Found, Kind, Skip, Unreadable
 from training.formats.places import File
 from training.formats.texts import cut_up

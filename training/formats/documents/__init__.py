@@ -1,0 +1,1 @@
+"""Web pages, books, Word and PDF documents, and subtitles, to texts."""
