@@ -53,6 +53,7 @@ def files(chats: Path, tmp_path: Path) -> list[Path]:
     return [chat, text]
 
 
+@pytest.mark.slow
 def test_a_run_and_its_exported_folder_score_the_same(
     run: Run, model_folder: Path, files: list[Path]
 ) -> None:

@@ -63,6 +63,7 @@ def test_one_address_has_so_many_connections_and_no_more(
         assert many[0].recv(1000).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 def test_connections_on_which_nothing_is_asked_are_closed(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,6 +182,7 @@ def test_a_run_is_evaluated_on_a_gpu(gpu: torch.device, run: Run) -> None:
     assert first.token_ids == (likeliest,) or first.finish == "end"
 
 
+@pytest.mark.slow
 def test_a_translator_says_on_a_gpu_what_it_says_on_the_cpu(
     gpu: torch.device, translation_run: Run
 ) -> None:

@@ -125,6 +125,7 @@ def unmixed(chats: Path, base: Path, tmp_path_factory: pytest.TempPathFactory) -
     return Run.load(out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("costs", "share"), [([0.04, 0.02], 0.2), ([0.9, 0.5, 0.1], 0.0)])
 def test_what_it_knew_is_kept_as_far_as_that_costs_little(
     chats: Path,
