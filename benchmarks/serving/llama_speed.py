@@ -71,6 +71,9 @@ def main() -> None:
     if options.answer:
         answer(options.model, options.answer, options.threads[0])
         return
+    if missing := {*options.formats} - {*load_bundle(options.model).variants}:
+        made = ",".join(sorted(missing))
+        parser.error(f"{options.model} has no {made}: export it again with --quantize {made}")
     print(f"{processor()}; a product of 2048 x 2048 on one core: {gflops():.0f} GFLOPS")
     print("tokens/s, and ours relative to the fastest of the others in the same round")
     print(f"{'threads':>7} {'format':8}", *(f"{f'read {n}':>18}" for n in options.context), end="")

@@ -22,6 +22,7 @@ BETWEEN = re.compile(r"[, \t\r\n]*")  # two values
 N_LATER = 63  # parts of HEAD in which the first letter beyond ASCII may be
 ROWS = json.JSONDecoder(object_pairs_hook=lambda pairs: without_repeats(pairs))
 MAX_VALUE = 1 << 24  # characters; more than a book has, and few enough for any memory
+MAX_PARTS = MAX_VALUE // READ_CHARACTERS
 
 
 def open_text(file: File) -> TextIO:
@@ -50,6 +51,15 @@ def characters(stream: TextIO) -> Iterator[str]:
         if "\0" in part:
             raise NoText(NUL)
         yield part
+
+
+def whole(parts: Iterator[str], what: str) -> str:
+    """Return a text that is read at once. Raises Unreadable for one that is too long for that."""
+    text = "".join(islice(parts, MAX_PARTS))
+    if next(parts, ""):
+        most = MAX_PARTS * READ_CHARACTERS
+        raise Unreadable(f"it is {what} of more than {most:,} characters: divide it")
+    return text
 
 
 def numbered_lines(stream: TextIO) -> Iterator[tuple[int, str]]:

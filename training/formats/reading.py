@@ -20,6 +20,7 @@ from training.formats.chats.messengers import read_messenger
 from training.formats.chats.transcripts import read_chat
 from training.formats.documents.books import read_epub, read_html, read_word
 from training.formats.documents.pdf import read_pdf
+from training.formats.documents.questions import documents_in, pairs_in
 from training.formats.documents.subtitles import read_subtitles
 from training.formats.encoding import HEAD, note
 from training.formats.found import Asked, Found, Item, Kind, NoText, Skip, Unreadable
@@ -31,6 +32,7 @@ from training.formats.lines import (
     parse_row,
     text_encoding,
     values,
+    whole,
 )
 from training.formats.packed import DAMAGED, SHEETS, WORDS, open_zip, seekable, unpacked
 from training.formats.places import File
@@ -127,16 +129,22 @@ def read_file(file: File, asked: Asked) -> Found:
 def read_text(file: File, asked: Asked) -> Found:
     with open_text(file) as stream:
         parts = characters(stream)
-        kind = "text"
-        if file.inner_name.endswith((".md", ".markdown")):
-            first = next(parts, "")
+        first, kind = next(parts, ""), "text"
+        is_markdown = file.inner_name.endswith((".md", ".markdown"))
+        if is_markdown:
             words = FRONT_MATTER.sub("", first)
             kind = "Markdown" if words == first else "Markdown without its front matter"
-            parts = (UNSHOWN.sub("", part) for part in chain([words], parts))
+            first = words
         elif file.inner_name.endswith(OTHERS):
             kind = "text, though its name says something else"
-        yield Kind(kind, is_cut=True)
-        yield from cut_up(parts, asked)
+        parts = chain([first], parts)
+        if is_markdown:
+            parts = (UNSHOWN.sub("", part) for part in parts)
+        if pairs_in(first):
+            yield from documents_in(kind, whole(parts, "questions and answers"), asked)
+        else:
+            yield Kind(kind, is_cut=True)
+            yield from cut_up(parts, asked)
 
 
 def read_json_lines(file: File, asked: Asked) -> Found:

@@ -49,6 +49,6 @@ class Wordings:
             return ""
         return (
             f"{n:,} of {len(self.asked):,} answers stand with one wording of their question: a "
-            f"small model will know each question in these words alone; add rows that ask in other "
-            f"words for the same answer"
+            f"small model will know each question in these words alone, and invent answers to all "
+            f"others; add rows that ask in other words for the same answer"
         )

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urldefrag
 from xml.parsers.expat import ExpatError
 
+from training.formats.documents.questions import documents_in
 from training.formats.found import Asked, Found, Kind, NoText, Skip, Unreadable
 from training.formats.packed import BOOK, DAMAGED, open_member, open_zip, seekable
 from training.formats.places import File
@@ -39,7 +40,6 @@ h5 h6 header hr li main nav ol p pre section table td th tr ul
 
 def read_html(file: File, asked: Asked) -> Found:
     """Yield the text of a web page, without its menus and scripts."""
-    yield Kind("HTML, its text without menus and scripts", is_cut=True)
     with file.open() as stream:
         page = stream.read(MAX_PAGE + 1)
     if len(page) > MAX_PAGE:
@@ -47,7 +47,7 @@ def read_html(file: File, asked: Asked) -> Found:
     for sign, what in EXPORTED.items():
         if sign in page:
             raise Unreadable(f"it is an export {what} as HTML: export it as JSON")
-    yield from cut_up([words_of(page)], asked)
+    yield from documents_in("HTML, its text without menus and scripts", words_of(page), asked)
 
 
 def damaged(kind: str, error: Exception) -> Unreadable:
@@ -99,7 +99,6 @@ def read_word(file: File, asked: Asked) -> Found:
     """Yield the text of a Word document as its author last left it, with its notes at the end."""
     import mammoth
 
-    yield Kind("Word", is_cut=True)
     with seekable(file) as stream:
         try:
             html = mammoth.convert_to_html(
@@ -110,7 +109,7 @@ def read_word(file: File, asked: Asked) -> Found:
     text = chapter(f"<body>{NOTE_LINKS.sub('', html)}</body>".encode())
     if not text:
         raise NoText("it is a Word document without words")
-    yield from cut_up([text], asked)
+    yield from documents_in("Word", text, asked)
 
 
 def page_of(book: zipfile.ZipFile, name: str) -> bytes:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from unicodedata import normalize
 
 from training.formats.documents.books import damaged, text_of_block
-from training.formats.found import Asked, Found, Kind, Skip, Unreadable
+from training.formats.documents.questions import documents_in
+from training.formats.found import Asked, Found, Skip, Unreadable
 from training.formats.places import File
-from training.formats.texts import cut_up
 
 SIGNS = dict.fromkeys((*range(32), 127), "") | {  # control characters
     code: normalize("NFKC", chr(code))
@@ -80,9 +80,8 @@ def read_pdf(file: File, asked: Asked) -> Found:
             f"poppler's pdftotext"
         )
     kind += f" without {n_titles:,} lines that recur above or below them" if n_titles else ""
-    yield Kind(kind, is_cut=True)
     yield from skipped
-    yield from cut_up([text], asked)
+    yield from documents_in(kind, text, asked)
 
 
 def lines_of(page: Any) -> Iterator[Line]:

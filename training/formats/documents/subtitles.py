@@ -6,11 +6,11 @@
 
 import html
 import re
-from itertools import groupby, islice
+from itertools import groupby
 
-from training.formats.found import Asked, Found, Kind, NoText, Unreadable
+from training.formats.found import Asked, Found, Kind, NoText
 from training.formats.kinds import TIMES
-from training.formats.lines import characters, open_text
+from training.formats.lines import characters, open_text, whole
 from training.formats.places import File
 from training.formats.texts import cut_up
 
@@ -21,7 +21,6 @@ UNSAID = re.compile(
     rf".+\n(?={TIMES}))"
 )
 CUE = re.compile(rf"^{TIMES}", re.MULTILINE)
-MAX_PARTS = 1 << 8  # of 65,536 characters; the subtitles of a film have one or two
 WORD_TIME = re.compile(r"<[\d:.]+>")  # where they roll, a line or two at a time
 BREAK = re.compile(r"\[br\]|<br ?/?>")  # between two lines, in YouTube's .sbv and elsewhere
 STYLE = re.compile(
@@ -36,9 +35,7 @@ def read_subtitles(file: File, asked: Asked) -> Found:
     """Yield the lines that are spoken, without times, colours, sounds and names of speakers."""
     yield Kind("subtitles, without their times", is_cut=True)
     with open_text(file) as stream:
-        text = "".join(islice(characters(stream), MAX_PARTS))
-        if stream.read(1):
-            raise Unreadable("it is subtitles longer than any film: divide it")
+        text = whole(characters(stream), "subtitles")
     is_rolling = WORD_TIME.search(text)
     if text.startswith("WEBVTT"):
         text = UNSAID.sub("", text)

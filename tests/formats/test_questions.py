@@ -1,0 +1,127 @@
+"""Questions and answers in texts: each pair is a conversation; other texts stay what they are."""
+
+from pathlib import Path
+
+import pytest
+from test_books import docx, run
+from texts import documents, told, write
+
+from gptcore.text.chat_template import messages_of
+
+ENGLISH = """Spoke & Chain: frequently asked questions
+
+Q: Do you deliver?
+A: Yes, on Fridays.
+
+Q: Can I pay in cash?
+A: Of course.
+
+We take cards, too.
+
+Repairs
+
+Q: How long does it take?
+A: We mend:
+
+wheels
+
+brakes
+Q: Do you sell gift cards?
+Q2) Do you rent bikes?
+A2) Yes: by the day.
+"""
+GERMAN = """# Häufige Fragen
+
+**Frage 1: Wann ist offen?**
+
+**Antwort:** Von neun bis sechs.
+
+### Frage 2: Wo seid ihr?
+
+Antwort: In Köln.
+
+## Preise
+
+### Frage 3: Was kostet es?
+
+Antwort: Zehn Euro.
+"""
+FRENCH = """Q\u202f: Ouvert ?
+R\u202f: Oui.
+
+Q\u202f: Demain ?
+R\u202f: Non.
+
+Q\u202f: Où ?
+R\u202f: Ici.
+"""
+CHINESE = "问：几点开门？\n答：九点。\n\n问：在哪里？\n答：在科隆。\n\n问：多少钱？\n答：十欧元。\n"
+
+
+def pairs(*texts: str) -> list[list[dict[str, str]]]:
+    return [[*messages_of(texts[i : i + 2])] for i in range(0, len(texts), 2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("faq.txt", ENGLISH, pairs(
+            "Do you deliver?", "Yes, on Fridays.",
+            "Can I pay in cash?", "Of course.\n\nWe take cards, too.",
+            "How long does it take?", "We mend:\n\nwheels\n\nbrakes",
+            "Do you rent bikes?", "Yes: by the day.",
+        )),
+        ("faq.md", GERMAN, pairs(
+            "Wann ist offen?", "Von neun bis sechs.", "Wo seid ihr?", "In Köln.",
+            "Was kostet es?", "Zehn Euro.",
+        )),
+        ("faq.txt", FRENCH, pairs("Ouvert ?", "Oui.", "Demain ?", "Non.", "Où ?", "Ici.")),
+        ("faq.txt", CHINESE, pairs(
+            "几点开门？", "九点。", "在哪里？", "在科隆。", "多少钱？", "十欧元。"
+        )),
+    ],
+    ids=["English", "German", "French", "Chinese"],
+)  # fmt: skip
+def test_each_pair_is_a_conversation(tmp_path: Path, name: str, text: str, expected: list) -> None:
+    assert documents(write(tmp_path / name, text)) == expected
+
+
+def test_what_is_no_pair_is_told(tmp_path: Path) -> None:
+    said = told(write(tmp_path / "faq.txt", ENGLISH))
+    assert "faq.txt: text, its questions and answers, 4 conversations" in said
+    assert "skipped 1: it has no answer (first: question 4)" in said
+    assert "skipped 1: a title stands below its answer (first: question 2)" in said
+
+
+def test_so_are_those_of_a_word_document_and_of_a_page(tmp_path: Path) -> None:
+    lines = [line for line in GERMAN.splitlines() if line and not line.startswith("##  ")]
+    body = "".join(f"<w:p>{run(line.strip('#* ').replace('**', ''))}</w:p>" for line in lines)
+    page = "".join(f"<p>{line}</p>" for line in CHINESE.splitlines() if line)
+    answers = [chat[1]["content"] for chat in documents(write(tmp_path / "faq.docx", docx(body)))]
+    assert answers == ["Von neun bis sechs.", "In Köln.", "Zehn Euro."]
+    html = f"<!DOCTYPE html><html><body><article>{page}</article></body></html>"
+    assert len(documents(write(tmp_path / "faq.html", html))) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Q: One?\nA: Yes.\nQ: Two?\nA: Yes.\n",  # too few to tell
+        "A: Yes.\nB: No.\nA: Yes.\nB: No.\nA: Yes.\nB: No.\n",  # a play
+        "A. Smith met Q. Jones.\n" * 9,
+        f"{'A long tale of the sea. ' * 99}\n\nQ: One?\nA: a\nQ: Two?\nA: b\nQ: Three?\nA: c\n",
+        f"Q: One?\nA: a\nQ: Two?\nA: b\nQ: Three?\nA: c\n\n{'A long tale of the sea. ' * 99}",
+    ],
+)
+def test_another_text_stays_one(tmp_path: Path, text: str) -> None:
+    found = documents(write(tmp_path / "a.txt", text))
+    assert "".join(str(part) for part in found).split() == text.split()
+
+
+def test_a_long_text_that_begins_with_some_stays_one(tmp_path: Path) -> None:
+    """Its head alone looks like nothing but questions."""
+    faq = "".join(f"Q: Is {n} a number?\nA: Yes, it is one.\n\n" for n in range(2_000))
+    (tale := "It was a dark and stormy night. " * 9_000)
+    path = write(tmp_path / "a.txt", f"{faq}\n{tale}")
+    assert "".join(str(text) for text in documents(path)) == f"{faq}\n{tale}"
+    assert len(documents(write(tmp_path / "b.txt", faq))) == 2_000
