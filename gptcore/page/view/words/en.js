@@ -49,7 +49,7 @@ export default {
   "text.lead": "{name} is a base model: it continues your text, and does not answer questions.",
   "text.keys": "Enter makes a new line; Shift+Enter continues the text.",
   "text.unkept": "The browser's storage is full, and this text is not kept: copy it before you close the page.",
-  "text.slid": "The text is longer than {size} tokens: the model reads its last half again each time that they are full.",
+  "text.slid": "The text is longer than {size} tokens, all that the model sees at a time: it forgets the beginning.",
   retry: "Retry",
   clear: "Clear",
   chats: "Chats",

@@ -49,7 +49,7 @@ export default {
   "text.lead": "{name} 是基础模型：它续写你的文本，不回答问题。",
   "text.keys": "Enter 换行；Shift+Enter 续写。",
   "text.unkept": "浏览器存储已满，此文本未保存：关闭页面前请复制它。",
-  "text.slid": "文本超过 {size} 个词元：每次写满后，模型重新读取后一半。",
+  "text.slid": "文本超过 {size} 个词元，即模型一次能看到的全部：它会忘记开头。",
   retry: "重试",
   clear: "清空",
   chats: "对话列表",
