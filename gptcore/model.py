@@ -26,6 +26,7 @@ from gptcore.engine.onnx_session import (
 from gptcore.engine.scheduler import Engine
 from gptcore.feeds import cache_shapes
 from gptcore.system.cores import fastest, median_seconds, n_cores, thread_counts
+from gptcore.system.pages import in_large_pages
 
 if TYPE_CHECKING:
     from gptcore.translation.onnx import OnnxTranslator
@@ -144,7 +145,9 @@ def open_model(bundle: Bundle, device: str, threads: int, variant: str) -> OnnxM
     bundle.check(variant)
     graphs = bundle.serving if device == "cpu" else {}
     path = graphs.get(variant, bundle.variants[variant])
-    return OnnxModel(bundle, open_inference(path, device, threads), threads, variant)
+    with in_large_pages():
+        inference = open_inference(path, device, threads)
+    return OnnxModel(bundle, inference, threads, variant)
 
 
 def device_line(model: "OnnxModel | OnnxTranslator") -> str:
