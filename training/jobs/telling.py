@@ -42,7 +42,8 @@ def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> 
             f"training ends after {counted(round(epochs), 'pass')} over it, as more would teach "
             f"it nothing new"
         )
-    if run.clock and run.clock.most_steps * SPARED > training.steps:
+    # How often answers are to be read was measured; of plain text, more helps for longer.
+    if run.clock and run.data.chat and run.clock.most_steps * SPARED > training.steps:
         share = run.clock.most_steps / training.steps
         print(
             f"note: --minutes {float(run.options['minutes']):g} is less than this text needs: "
