@@ -160,7 +160,8 @@ def test_of_fewer_minutes_than_a_text_needs_it_is_said_how_many_it_needs(
         clock = Clock(30.0, evaluation_steps=1.0, most_steps=most)
         run = Run(model_at(1, BOOK), TrainConfig(steps=30), data, clock, options, path=tmp_path)
         tell(run, task, 1.0, 30.0, expected="")
-        note = "--minutes 0.5 is less than this text needs: about 80 seconds read it 13 times\n"
+        note = "--minutes 0.5 is less than this text needs: give it about 80 seconds, in which it "
+        note += "is read 13 times\n"
         assert (f"note: {note}" in (said := capsys.readouterr().out)) == (most == 80), said
 
 

@@ -47,7 +47,8 @@ def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> 
         share = run.clock.most_steps / training.steps
         print(
             f"note: --minutes {float(run.options['minutes']):g} is less than this text needs: "
-            f"about {duration(share * seconds)} read it {counted(round(share * epochs), 'time')}"
+            f"give it about {duration(share * seconds)}, in which it is read "
+            f"{counted(round(share * epochs), 'time')}"
         )
     n_rows = run.data.n_pairs or round(task.steps_per_epoch * training.batch_size)
     for doubt in doubts(training, n_rows, n_tokens, epochs):

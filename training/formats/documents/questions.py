@@ -39,7 +39,7 @@ class Pair(NamedTuple):
 
 
 def documents_in(kind: str, text: str, asked: Asked) -> Found:
-    """Yield what a whole text is, and its pairs if it consists of such, or else its parts."""
+    """Yield the kind of a whole text, then its pairs of question and answer, or else its parts."""
     pairs = pairs_in(text)
     yield Kind(f"{kind}, its questions and answers" if pairs else kind, is_cut=not pairs)
     for number, (question, answer, title) in enumerate(pairs, 1):
