@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from export.folder.card import LOSS, UNNAMED, Hub, read_hub, write_card
@@ -20,7 +19,7 @@ from export.folder.copy import copy_files
 from export.folder.replace import check_model_folder
 from export.folder.serving import write_serving_graphs
 from export.folder.transformers_js import tell_transformers_js
-from export.folder.variants import Row, add_variants, calibration_rows, compared_rows
+from export.folder.variants import FittedTo, Row, add_variants, calibration_rows, compared_rows
 from export.formats.graph import MOST_BYTES
 from export.formats.hugging_face import (
     chat_template_of,
@@ -158,11 +157,12 @@ class Smaller(NamedTuple):
 
     rows: Iterable[Row]
     tokenizer: Tokenizer
-    calibration: Iterable[np.ndarray]  # rows of ids of other text
+    fitted_to: FittedTo
 
 
 def smaller_of(run: Run, parameters: int) -> Smaller:
-    return Smaller(compared_rows(run, parameters), run.tokenizer, calibration_rows(run))
+    rows = calibration_rows(run)
+    return Smaller(compared_rows(run, parameters), run.tokenizer, lambda graph: rows)
 
 
 def write_verified(
@@ -184,8 +184,8 @@ def write_verified(
         different = f"the exported graph differs from the model: {target.out} was not written"
         require_passed(checks, different)
         if smaller:
-            rows, tokenizer, calibration = smaller
-            added = add_variants(folder, target.formats, rows, tokenizer, target.force, calibration)
+            rows, tokenizer, fitted_to = smaller
+            added = add_variants(folder, target.formats, rows, tokenizer, target.force, fitted_to)
             facts = replace(facts, variants=added)
         variants = facts.variants or ["fp32"]
         tell_transformers_js(folder, variants)

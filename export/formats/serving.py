@@ -4,8 +4,8 @@
 
 The portable graph copies the whole cache for each token. This one is for ONNX Runtime alone: its
 operator GroupQueryAttention extends the cache where it lies, and each row of a batch has a length
-of its own. The weights stay where the portable graph has them, in its file or beside it; this one
-refers to them.
+of its own, and a sum and its norm are one operator. The weights stay where the portable graph has
+them, in its file or beside it; this one refers to them.
 
 Inputs (B rows of T tokens, a cache with room for S positions):
 
@@ -35,6 +35,7 @@ from export.formats.graph import (
     need_microsoft,
     refer_to_weights,
     remove_unused,
+    replace_node,
     set_items,
 )
 from gptcore.config import ModelConfig
@@ -58,6 +59,7 @@ def write_serving(source: Path, path: Path, config: ModelConfig) -> None:
     for layer in range(config.n_layer):
         replace_attention(graph, config, layer, rotary)
     keep_last_logits(graph)
+    join_sums_and_norms(graph)
     set_inputs(graph, config)
     remove_unused(graph)
     need_microsoft(proto)
@@ -133,6 +135,49 @@ def normed_queries_keys(readers: dict[str, onnx.NodeProto], split: onnx.NodeProt
     while node.op_type != "Concat":
         node = readers[node.output[0]]
     return [node.output[0]]
+
+
+def join_sums_and_norms(graph: onnx.GraphProto) -> None:
+    """Make one operator of each sum and the RMSNorm that reads it."""
+    makers, weights, joined = makers_of(graph), initializers(graph), set()
+    for last in list(graph.node):
+        norm = rms_norm(last, makers)
+        total = makers.get(norm["Pow"].input[0]) if norm else None
+        if not norm or not total or total.op_type != "Add" or total.output[0] in joined:
+            continue
+        joined.add(total.output[0])
+        epsilon = numpy_helper.to_array(weights[norm["Add"].input[1]])
+        node = helper.make_node(
+            "SkipSimplifiedLayerNormalization",
+            [*total.input, last.input[1]],
+            [last.output[0], "", "", total.output[0]],
+            domain=MICROSOFT,
+            epsilon=float(epsilon),
+        )
+        graph.node.remove(last)
+        replace_node(graph, total, [node])
+
+
+def rms_norm(
+    last: onnx.NodeProto, makers: dict[str, onnx.NodeProto]
+) -> dict[str, onnx.NodeProto] | None:
+    """Return the nodes, by operator, of the RMSNorm that ends in this node; None: it ends none."""
+    node: onnx.NodeProto | None = last
+    found: dict[str, onnx.NodeProto] = {}
+    # Mul(Div(x, Sqrt(Add(ReduceMean(Pow(x, 2)), epsilon))), weight)
+    for kind, at in [
+        ("Mul", 0),
+        ("Div", 1),
+        ("Sqrt", 0),
+        ("Add", 0),
+        ("ReduceMean", 0),
+        ("Pow", 0),
+    ]:
+        if node is None or node.op_type != kind:
+            return None
+        found[kind] = node
+        node = makers.get(node.input[at])
+    return found if found["Pow"].input[0] == found["Div"].input[0] else None
 
 
 def set_inputs(graph: onnx.GraphProto, config: ModelConfig) -> None:

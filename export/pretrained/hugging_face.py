@@ -7,7 +7,8 @@ own, which must give the same ids.
 import json
 import shutil
 from collections.abc import Iterable
-from itertools import chain, islice
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from export.pretrained.tokenizer import (
     read_settings,
     read_tokenizer,
 )
+from export.quantize.own_texts import own_texts
 from export.verify.decoder import verify
 from gptcore.bundle import Bundle
 from gptcore.checks import UserError
@@ -43,7 +45,6 @@ from training.machine.progress import waiting
 
 N_MEASURED = 60  # number of documents for the measurements
 LEAST_MEASURED = 4096  # tokens of them, however large the model is
-N_FITTED = 16_384  # tokens that 4 bits are fitted to, about
 SPECIAL = "special_tokens_map.json"
 
 
@@ -90,8 +91,8 @@ def export_pretrained(
     length = row_tokens(config)
     n_measured = max(LEAST_MEASURED, int(FLOPS / (2 * n_parameters)))
     rows = first_rows(measured_rows(tokenizer, facts.chat, text, length), n_measured)
-    calibration = [ids for ids, _ in fitted_rows(tokenizer, facts.chat, text, length)]
-    return write_verified(target, facts, write, Smaller(rows, tokenizer, calibration))
+    fitted_to = partial(own_texts, config=config, tokenizer=tokenizer, is_chat=facts.chat)
+    return write_verified(target, facts, write, Smaller(rows, tokenizer, fitted_to))
 
 
 def known_name(folder: Path) -> str:
@@ -194,29 +195,14 @@ def first_rows(rows: Iterable[Row], n_tokens: int) -> list[Row]:
     return found
 
 
-def fitted_rows(tokenizer: Tokenizer, is_chat: bool, text: Path | None, length: int) -> list[Row]:
-    """Return the rows that 4 bits are fitted to.
-
-    They come from documents after the measured ones, and if a text has too few of these, also from
-    the project's own dialogues.
-    """
-    after = slice(N_MEASURED, 5 * N_MEASURED)
-    rows = (measured_rows(tokenizer, is_chat, each, length, after) for each in (text, None))
-    return first_rows(chain.from_iterable(rows), N_FITTED)
-
-
 def measured_rows(
     tokenizer: Tokenizer,
     is_chat: bool,
     text: Path | None,
     length: int,
-    chosen: slice = slice(N_MEASURED),
 ) -> Iterable[Row]:
-    """Return rows of `length` tokens at most, on which bits per byte are measured.
-
-    `chosen`: the documents that they come from.
-    """
+    """Return rows of `length` tokens at most, on which bits per byte are measured."""
     documents = read_documents(find_files([text])) if text else dialogues(0)
-    some = islice(documents, chosen.start, chosen.stop)
+    some = islice(documents, N_MEASURED)
     known = some if is_chat else map(document_text, some)  # a base model has no conversations
     return text_rows((document_ids(document, tokenizer) for document in known), length)

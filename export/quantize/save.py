@@ -8,10 +8,11 @@
 | fp16 | 16 bits | 16 bits; inputs, outputs, cache and norms stay fp32 |
 | int8 | 8 bits, a scale for each output | 8 bits, scaled at run time; fp32 where a matrix narrows |
 | q8   | 8 bits, a scale for each block of 32 to 128 | 8 bits, a scale for each block |
-| q4   | 4 bits, a scale and a zero for each block of 32 or 64; values and head as q8 | 8 bits |
+| q4   | 4 bits, a scale and a zero for each block of 32 or 64; the rest as q8 | 8 bits |
 | q4f16 | as q4, and everything else as fp16 | 16 bits |
 
-With integers, embeddings have 8 bits too; those tied to the head are read from it.
+The rest: head, queries, keys and values. With integers, embeddings have 8 bits too; those tied to
+the head are read from it.
 """
 
 import logging
@@ -51,7 +52,7 @@ LARGEST = 3e4
 def save_quantized(source: Path, path: Path, variant: str, rows: Iterable[np.ndarray] = ()) -> None:
     """Write the fp32 graph at `source` to `path` in the format `variant`.
 
-    `rows` are ids (T,) of a text like those that the model will read: 4 bits are fitted to it.
+    `rows` are ids (T,) of texts like those that the model will read: 4 bits are fitted to them.
     """
     # The quantizers log one line per node, and advice that does not apply here.
     logging.disable(logging.WARNING)
@@ -209,14 +210,14 @@ def keep_inputs(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
 
 
 def to_blocks(source: Path, bits: int, rows: Iterable[np.ndarray] = ()) -> onnx.ModelProto:
-    """Quantize weights only, in blocks; the head and the attentions' values always have 8 bits.
+    """Quantize weights only, in blocks; the head and what attention reads always have 8 bits.
 
     Weights beside the graph are read one by one, and those that are not quantized stay there.
     """
     proto, value = onnx.load(source, load_external_data=False), values_of(source)
     graph, rows = proto.graph, list(rows)
     table = untie(graph, value)
-    precise = {HEAD, *(separate_values(graph, value) if bits < 8 else ())}
+    precise = {HEAD, *attention_inputs(graph)}
     weights = initializers(graph)
     products = [n for n in graph.node if n.op_type == "MatMul" and n.input[1] in weights]
     fitted = [n for n in products if n.name not in precise] if bits < 8 and rows else []
@@ -265,34 +266,19 @@ def groups(
     return found
 
 
-def separate_values(graph: onnx.GraphProto, value: Value) -> list[str]:
-    """Give each attention's values, which are its last outputs, a product of their own.
+def attention_inputs(graph: onnx.GraphProto) -> list[str]:
+    """Return the names of the products that make queries, keys and values, which are one matrix.
 
-    Return the names of these products. Errors in values reach the output as they are; those in
-    queries and keys only shift attention.
+    Errors in values reach the output as they are.
     """
-    makers = makers_of(graph)
-    weights, names = initializers(graph), []
+    makers, names = makers_of(graph), []
     for output in graph.output:
         if not output.name.endswith(".value"):
             continue
         node = makers[output.name]
         while node.op_type != "MatMul":  # Concat, Transpose, Split, Reshape, perhaps a bias
             node = makers[next(name for name in node.input if name in makers)]
-        _, n_head, _, head_dim = (axis.dim_value for axis in output.type.tensor_type.shape.dim)
-        matrix = value(weights[node.input[1]])
-        at = matrix.shape[1] - n_head * head_dim
-        parts = []
-        for kind, columns in (("queries_keys", matrix[:, :at]), ("values", matrix[:, at:])):
-            weight = numpy_helper.from_array(columns, f"{node.input[1]}.{kind}")
-            graph.initializer.append(weight)
-            product = f"{node.name}.{kind}"
-            parts.append(
-                helper.make_node("MatMul", [node.input[0], weight.name], [product], product)
-            )
-        joined = helper.make_node("Concat", [p.name for p in parts], node.output, axis=-1)
-        replace_node(graph, node, [*parts, joined])
-        names.append(parts[1].name)
+        names.append(node.name)
     return names
 
 

@@ -136,6 +136,14 @@ def test_prompts_in_parts_and_unequal_rows_have_the_portable_graphs_logits(pair:
     assert not any_failed(compare_serving(pair.portable, pair.serving, pair.config, TOLERANCE))
 
 
+def test_a_sum_and_its_norm_are_one_operator(rotary: Pair) -> None:
+    kinds = [node.op_type for node in onnx.load(rotary.serving).graph.node]
+    n_sums = 2 * rotary.config.n_layer
+    assert kinds.count("SkipSimplifiedLayerNormalization") == n_sums
+    assert kinds.count("ReduceMean") == kinds.count("Add") == 1, "the embedding's norm stays"
+    assert "Skip" not in str([n.op_type for n in onnx.load(rotary.portable).graph.node])
+
+
 @pytest.mark.parametrize("block_size", [2, 8])
 def test_the_comparison_suits_a_context_that_is_shorter_than_its_texts(
     rotary: Pair, block_size: int

@@ -291,10 +291,10 @@ def test_four_bits_in_half_precision_are_fitted_only_once(
     folder: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone, both = (shutil.copytree(folder, tmp_path / name) for name in ("alone", "both"))
-    rows, calibration = compared_rows(run, 1), calibration_rows(run)
-    add_variants(alone, ["q4f16"], rows, run.tokenizer, True, calibration)
+    rows, texts = compared_rows(run, 1), calibration_rows(run)
+    add_variants(alone, ["q4f16"], rows, run.tokenizer, True, lambda graph: texts)
     monkeypatch.delitem(FORMATS, "q4f16")
-    add_variants(both, ["q4f16", "q4"], rows, run.tokenizer, True, calibration)
+    add_variants(both, ["q4f16", "q4"], rows, run.tokenizer, True, lambda graph: texts)
     # The same nodes and weights, of which some may stand in another order.
     one, two = (
         sorted(part.SerializeToString() for part in (*graph.node, *graph.initializer))

@@ -37,9 +37,6 @@ from export.kit.hard_texts import hard_texts
 from export.pretrained.chat_template import read_format
 from export.pretrained.config import read_config
 from export.pretrained.hugging_face import (
-    N_FITTED,
-    N_MEASURED,
-    fitted_rows,
     known_name,
     measured_rows,
     write_config,
@@ -699,17 +696,6 @@ def test_texts_are_measured_as_they_are_read_with_what_opens_them(
     (ids, _), *_ = measured_rows(tokenizer, is_chat, None, 64)  # conversations
     expected = render(next(dialogues(0)), tokenizer) if is_chat else [1]
     assert ids[:3].tolist()[: len(expected)] == expected[:3]
-
-
-def test_four_bits_are_fitted_to_more_than_a_short_text_has(
-    broken: Callable[..., Path], tmp_path: Path
-) -> None:
-    tokenizer = read(broken("config.json", lambda data: None))
-    lines = (json.dumps({"text": f"Once upon a time {i}."}) for i in range(N_MEASURED + 1))
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    first, *others = fitted_rows(tokenizer, False, tmp_path / "a.jsonl", 64)
-    assert first[0].tolist() == tokenizer.encode("Once upon a time 60.")[:-1]
-    assert sum(len(ids) for ids, _ in others) > 0.9 * N_FITTED
 
 
 def test_files_for_other_runtimes_name_no_id_that_is_null_and_the_context_that_was_chosen(
