@@ -61,14 +61,23 @@ SLOW_FIXTURES = {
     "translation_folder",
 }
 
+LONG_FILES = {
+    "test_clients.py",
+    "test_view.py",
+    "test_view_kept.py",
+    "test_view_rooms.py",
+    "test_view_train.py",
+    "test_view_train_choices.py",
+}
+
 
 @pytest.hookimpl(tryfirst=True)  # before the tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-    # The longest test begins first: at the end one process would wait for the other one's.
-    items.sort(key=lambda item: item.path.name != "test_view_train.py")
+    # Files of a minute and more begin first: at the end the other processes would wait for one.
+    items.sort(key=lambda item: item.path.name not in LONG_FILES)
 
 
 @pytest.fixture(scope="session", autouse=True)

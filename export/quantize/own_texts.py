@@ -23,7 +23,7 @@ from gptcore.text.chat_template import render, text_opening
 from gptcore.text.tokenizer import Tokenizer
 from training.machine.progress import progress
 
-N_TOKENS = 15_000  # of all texts, at least
+N_TOKENS = 23_000  # of all texts, at least
 LENGTH = 256  # most tokens of a text
 TOGETHER = 32  # texts, since each step reads all weights
 AS_IT_IS = Sampling(temperature=1.0, top_k=0)

@@ -125,8 +125,7 @@ def test_products_in_blocks_are_of_integers_and_sensitive_ones_always_of_8_bits(
     nodes = onnx.load(folder / VARIANTS[variant]).graph.node
     products = [node for node in nodes if node.op_type == "MatMulNBits"]
     found = [{a.name: a.i for a in node.attribute} for node in products]
-    # Where values have more bits than queries and keys, they are a product of their own.
-    layer = [bits, 8, bits, bits, bits] if bits < 8 else [8, 8, 8, 8]
+    layer = [8, bits, bits, bits]  # queries, keys and values first
     assert [settings["bits"] for settings in found] == [*layer, *layer, 8]
     for node, settings in zip(products, found):
         assert settings["K"] % settings["block_size"] == 0, "no weights are padded"
