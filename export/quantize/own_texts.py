@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime as ort
 
 from export.formats.serving import can_serve, write_serving
+from gptcore.bundle import graph_bytes
 from gptcore.config import ModelConfig
 from gptcore.engine.onnx_session import open_inference, open_slots
 from gptcore.engine.sampling import Sampling, sample_rows
@@ -23,7 +24,8 @@ from gptcore.text.chat_template import render, text_opening
 from gptcore.text.tokenizer import Tokenizer
 from training.machine.progress import progress
 
-N_TOKENS = 23_000  # of all texts, at least
+N_TOKENS = 23_000  # of all texts, about
+MOST_FLOPS = 3e13  # of writing them, which takes a large model some minutes
 LENGTH = 256  # most tokens of a text
 TOGETHER = 32  # texts, since each step reads all weights
 AS_IT_IS = Sampling(temperature=1.0, top_k=0)
@@ -39,9 +41,10 @@ def own_texts(
     config = replace(config, block_size=min(config.block_size, LENGTH))
     rng = np.random.default_rng(0)
     texts: list[np.ndarray] = []
-    bar = progress(None, "writing text to fit 4 bits to", N_TOKENS, " tokens")
+    n_tokens = min(N_TOKENS, int(2 * MOST_FLOPS / graph_bytes(graph)))  # two a weight of 4 bytes
+    bar = progress(None, "writing text to fit 4 bits to", n_tokens, " tokens")
     with bar, serving(graph, config) as inference:
-        while sum(map(len, texts)) < N_TOKENS:
+        while sum(map(len, texts)) < n_tokens:
             slots = open_slots(inference, config, TOGETHER)
             openings = [opening(tokenizer, is_chat and i % 2 == 1, rng) for i in range(TOGETHER)]
             parts = [ids[: config.block_size - 1] for ids in openings]

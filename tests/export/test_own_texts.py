@@ -8,7 +8,7 @@ import pytest
 from export.formats.feeds import prompt_feeds
 from export.quantize import own_texts as room
 from export.quantize.own_texts import own_texts
-from gptcore.bundle import load_bundle
+from gptcore.bundle import graph_bytes, load_bundle
 from gptcore.engine.onnx_session import open_inference
 from gptcore.engine.sampling import log_softmax
 from gptcore.text.chat_template import render, text_opening
@@ -49,6 +49,14 @@ def test_every_other_text_of_a_model_that_chats_is_a_conversation(
     assert begun == [is_chat and i % 2 == 1 for i in range(len(texts))]
     assert all(ids[: len(text)].tolist() == text for ids in texts)
     assert len({tuple(ids.tolist()) for ids in texts}) == len(texts)
+
+
+def test_a_large_model_writes_less(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = load_bundle(model_folder)
+    monkeypatch.setattr(room, "TOGETHER", 1)
+    monkeypatch.setattr(room, "MOST_FLOPS", 300 * graph_bytes(bundle.variants["fp32"]) / 2)
+    texts = own_texts(bundle.variants["fp32"], bundle.config, bundle.tokenizer, False)
+    assert 300 <= sum(map(len, texts)) <= 300 + bundle.config.block_size < 1000
 
 
 def test_a_model_that_has_no_serving_graph_writes_the_same(
