@@ -25,7 +25,7 @@ from gptcore.text.tokenizer import Tokenizer
 from training.machine.progress import progress
 
 N_TOKENS = 23_000  # of all texts, about
-MOST_FLOPS = 3e13  # of writing them, which takes a large model some minutes
+MOST_FLOPS = 2.5e13  # of writing them, which takes a large model some minutes
 LENGTH = 256  # most tokens of a text
 TOGETHER = 32  # texts, since each step reads all weights
 AS_IT_IS = Sampling(temperature=1.0, top_k=0)
