@@ -1,5 +1,6 @@
 """Texts that a model writes, to which its 4 bits are fitted."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +21,19 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "TOGETHER", 8)
 
 
-def test_they_are_drawn_by_the_models_own_probabilities(model_folder: Path) -> None:
+@pytest.fixture
+def folder(model_folder: Path, tmp_path: Path) -> Path:
+    """A copy, since a graph is written beside the model's while tests elsewhere read the folder."""
+    return shutil.copytree(model_folder, tmp_path / "model")
+
+
+def test_they_are_drawn_by_the_models_own_probabilities(folder: Path) -> None:
     """What a token tells on average is what the model expects of it: the entropy."""
-    bundle = load_bundle(model_folder)
-    graph, before = bundle.variants["fp32"], sorted(model_folder.rglob("*"))
+    bundle = load_bundle(folder)
+    graph, before = bundle.variants["fp32"], sorted(folder.rglob("*"))
     texts = own_texts(graph, bundle.config, bundle.tokenizer, is_chat=True)
     assert sum(map(len, texts)) >= 1000 and max(map(len, texts)) <= bundle.config.block_size
-    assert sorted(model_folder.rglob("*")) == before
+    assert sorted(folder.rglob("*")) == before
     session, told, expected = open_inference(graph), [], []
     for ids in texts:
         log_p = log_softmax(session.run(["logits"], prompt_feeds(session, ids))[0][0, 9:-1])
@@ -38,9 +45,9 @@ def test_they_are_drawn_by_the_models_own_probabilities(model_folder: Path) -> N
 
 @pytest.mark.parametrize("is_chat", [False, True])
 def test_every_other_text_of_a_model_that_chats_is_a_conversation(
-    model_folder: Path, is_chat: bool
+    folder: Path, is_chat: bool
 ) -> None:
-    bundle = load_bundle(model_folder)
+    bundle = load_bundle(folder)
     tokenizer = bundle.tokenizer
     texts = own_texts(bundle.variants["fp32"], bundle.config, tokenizer, is_chat)
     text = text_opening(tokenizer)
@@ -51,8 +58,8 @@ def test_every_other_text_of_a_model_that_chats_is_a_conversation(
     assert len({tuple(ids.tolist()) for ids in texts}) == len(texts)
 
 
-def test_a_large_model_writes_less(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bundle = load_bundle(model_folder)
+def test_a_large_model_writes_less(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = load_bundle(folder)
     monkeypatch.setattr(room, "TOGETHER", 1)
     monkeypatch.setattr(room, "MOST_FLOPS", 300 * graph_bytes(bundle.variants["fp32"]) / 2)
     texts = own_texts(bundle.variants["fp32"], bundle.config, bundle.tokenizer, False)
@@ -60,9 +67,9 @@ def test_a_large_model_writes_less(model_folder: Path, monkeypatch: pytest.Monke
 
 
 def test_a_model_that_has_no_serving_graph_writes_the_same(
-    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle = load_bundle(model_folder)
+    bundle = load_bundle(folder)
     settings = bundle.variants["fp32"], bundle.config, bundle.tokenizer, True
     expected = own_texts(*settings)
     monkeypatch.setattr(room, "can_serve", lambda config: False)
