@@ -52,7 +52,7 @@ def write_serving(source: Path, path: Path, config: ModelConfig) -> None:
     """Write the serving graph of the portable graph at `source`, into the same folder."""
     proto = onnx.load(source, load_external_data=False)
     graph = proto.graph
-    rotary = add_rotary(graph, source.parent) if "rotary" in config.position else []
+    rotary = add_rotary(graph, source.parent, config) if "rotary" in config.position else []
     if config.qk_norm:
         width = (config.n_head + 2 * config.n_kv_head) * config.head_dim
         graph.initializer.append(numpy_helper.from_array(np.array([0, 0, width]), "packed.shape"))
@@ -67,18 +67,27 @@ def write_serving(source: Path, path: Path, config: ModelConfig) -> None:
     onnx.save(proto, str(path))
 
 
-def add_rotary(graph: onnx.GraphProto, folder: Path) -> list[str]:
-    """Add the tables of cosines and sines as the operator wants them, (positions, D / 2).
+def add_rotary(graph: onnx.GraphProto, folder: Path, config: ModelConfig) -> list[str]:
+    """Add the operator's tables of cosines and sines (positions, D / 2), and its sink (H,).
 
-    `folder` is that of the weights beside the graph.
+    `folder` is that of the weights beside the graph. Return the names of the operator's last
+    inputs, from the tables on.
+
+    Two things make a step 3 to 20 % shorter after 512 tokens and more. The tables hold the scale of
+    attention, its square root each, since they turn queries and keys alike: without a scale, ONNX
+    Runtime multiplies a query with the keys where they lie, and else copies them for each head. And
+    a sink makes it take its plain attention in place of the tiled one, whose loops for a single
+    query are slow; one of minus infinity adds nothing to the softmax.
     """
     weights = initializers(graph)
     for name in ("cos", "sin"):
-        # The second half of the portable table has the sines without the sign.
         table = numpy_helper.to_array(weights[f"position.{name}"], str(folder))
-        half = np.ascontiguousarray(table[:, table.shape[1] // 2 :])
+        # Older graphs have both halves; their second one has the sines without a sign.
+        half = table[:, -(config.head_dim // 2) :] * np.float32(config.head_dim**-0.25)
         graph.initializer.append(numpy_helper.from_array(half, f"rotary.{name}"))
-    return ["rotary.cos", "rotary.sin"]
+    sink = np.full(config.n_head, -np.inf, np.float32)
+    graph.initializer.append(numpy_helper.from_array(sink, "rotary.sink"))
+    return ["rotary.cos", "rotary.sin", "", "", "rotary.sink"]
 
 
 def replace_attention(
@@ -111,7 +120,7 @@ def replace_attention(
         num_heads=config.n_head,
         kv_num_heads=config.n_kv_head,
         do_rotary=int(bool(rotary)),
-        scale=config.head_dim**-0.5,
+        scale=1.0 if rotary else config.head_dim**-0.5,
     )
     at = list(graph.node).index(makers[result])
     if normed:  # they are packed again, as the operator wants them

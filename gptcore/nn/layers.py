@@ -68,7 +68,7 @@ Rotation = tuple[Tensor, ...]  # the tensors with which attention rotates q and 
 class Rotary(nn.Module):
     """Rotary positions (arXiv 2104.09864) that rotate q and k, with Llama's pairing of halves."""
 
-    cos: Tensor  # (positions, D)
+    cos: Tensor  # (positions, D / 2)
     sin: Tensor
 
     def __init__(self, config: ModelConfig):
@@ -76,11 +76,8 @@ class Rotary(nn.Module):
         n_position = config.n_position or config.block_size
         position = torch.arange(n_position, dtype=torch.float64)
         angle = torch.outer(position, self.frequencies(config))
-        # The table of sines includes the minus sign of the rotation's second term.
-        cos = torch.cat([angle.cos(), angle.cos()], -1).float()
-        sin = torch.cat([-angle.sin(), angle.sin()], -1).float()
-        self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", sin, persistent=False)
+        self.register_buffer("cos", angle.cos().float(), persistent=False)
+        self.register_buffer("sin", angle.sin().float(), persistent=False)
 
     @staticmethod
     def frequencies(config: ModelConfig) -> Tensor:
@@ -95,8 +92,9 @@ class Rotary(nn.Module):
 
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Rotation]:
         """Return x unchanged, and for positions (B, T) cos and sin, (B, T, 1, D) each."""
-        cos, sin = F.embedding(position_ids, self.cos), F.embedding(position_ids, self.sin)
-        return x, (cos.unsqueeze(2), sin.unsqueeze(2))
+        cos = F.embedding(position_ids, self.cos).unsqueeze(2)
+        sin = F.embedding(position_ids, self.sin).unsqueeze(2)
+        return x, (torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
 
     @staticmethod
     def turn(x: Tensor, rotation: Rotation) -> Tensor:

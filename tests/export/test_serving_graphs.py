@@ -3,13 +3,14 @@
 import shutil
 from pathlib import Path
 
+import onnx
 import pytest
 from conftest import NANO, TINY
 from trained import without_serving
 
 from export.folder import serving
 from export.folder.serving import write_serving_graphs
-from export.verify.report import TOLERANCE
+from export.verify.report import TOLERANCE, any_failed
 from gptcore.bundle import load_bundle
 from gptcore.checks import UserError
 from gptcore.facts import Check
@@ -27,6 +28,17 @@ def test_heads_that_onnx_runtimes_operator_cannot_rotate_have_no_serving_graph(
     folder = shutil.copytree(TINY / "model", tmp_path / "model")
     assert write_serving_graphs(folder, load_bundle(folder).config, ["fp32"], TOLERANCE) == []
     assert not load_bundle(folder).serving
+
+
+def test_a_graph_with_the_older_tables_of_angles_can_have_one(tmp_path: Path) -> None:
+    """That of the model that ships has both halves of each row."""
+    folder = without_serving(NANO, tmp_path / "model")
+    bundle = load_bundle(folder)
+    graph, width = onnx.load(bundle.variants["fp32"]).graph, bundle.config.head_dim
+    tables = [list(t.dims) for t in graph.initializer if t.name == "position.cos"]
+    assert tables == [[bundle.config.block_size, width]]
+    checks = write_serving_graphs(folder, bundle.config, ["fp32"], TOLERANCE)
+    assert len(checks) == 2 and not any_failed(checks)
 
 
 @pytest.mark.parametrize(
