@@ -27,10 +27,10 @@ from export.formats.hugging_face import (
     generation_config,
     recommended_sampling,
     special_tokens_map,
+    template_with_system,
     token_ids,
     tokenizer_config,
     transformers_config,
-    with_usual_system,
     write_tokenizer_json,
 )
 from export.formats.inspection import write_inspect, write_untrained
@@ -275,7 +275,7 @@ def own_template(template: str, form: ChatFormat) -> str:
     The family's own, such as Qwen2.5's, stands in the template already.
     """
     written = json.dumps(form.opening_alone, ensure_ascii=False)[1:-1]
-    return template if written in template else with_usual_system(template, form.usual_system)
+    return template if written in template else template_with_system(template, form.usual_system)
 
 
 @waiting("writing the graph and the weights")

@@ -52,7 +52,7 @@ def chat_template_of(form: ChatFormat) -> str:
     )
 
 
-def with_usual_system(template: str, message: str) -> str:
+def template_with_system(template: str, message: str) -> str:
     """Return a template that begins a conversation without a system message with this one.
 
     Without a message it is the given one.
@@ -200,7 +200,7 @@ def tokenizer_config(config: ModelConfig, is_chat: bool, usual_system: str = "")
         "clean_up_tokenization_spaces": False,
         **special_tokens_map(),
     }
-    template = with_usual_system(CHAT_TEMPLATE, usual_system)
+    template = template_with_system(CHAT_TEMPLATE, usual_system)
     return result | ({"chat_template": template} if is_chat else {})
 
 

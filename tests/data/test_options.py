@@ -12,7 +12,7 @@ from gptcore.config import PRESETS
 from gptcore.text.chat_template import messages_of
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
-from training.data.corpus import with_usual_system
+from training.data.corpus import tokenizer_with_system
 from training.data.shards.folder import prepare
 from training.data.sources import OWN, name_of, run_data_of
 from training.data.survey import survey
@@ -63,7 +63,7 @@ def test_a_system_message_of_more_than_a_third_of_the_context_is_not_kept(
     text = Text(lambda: chats, "chats", survey(lambda: chats), seconds=0.0)
     place = str(tmp_path / name) if name else None
     options = Namespace(text=["chats"], shards=None, full_vocabulary=False, tokenizer=place)
-    with_usual_system(BYTES, "Be old.").save(tmp_path / "tokenizer")  # another model's
+    tokenizer_with_system(BYTES, "Be old.").save(tmp_path / "tokenizer")  # another model's
     shards = tokenised(options, text, tmp_path, PRESETS["tiny"], place or OWN)
     assert shards.tokenizer.chat.usual_system == is_kept * system["content"]
     note = "note: the chats' system message is too long to be kept in a context of 256 tokens: "

@@ -18,7 +18,7 @@ from gptcore.nn import build_model
 from gptcore.text.chat_template import messages_of
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
-from training.data.corpus import ids_and_mask, read_sourced, with_usual_system
+from training.data.corpus import ids_and_mask, read_sourced, tokenizer_with_system
 from training.data.rows import Rows
 from training.data.shards.folder import prepare
 from training.evaluation.behaviour import Conversation, Reply, Result
@@ -244,7 +244,7 @@ def test_samples_say_under_which_system_message_a_question_was_asked(
         for n in range(40)
         for system in (told, usual)
     ]
-    keeping = with_usual_system(tokenizer, usual)
+    keeping = tokenizer_with_system(tokenizer, usual)
     shards = prepare(lambda: iter(chats), tmp_path, 512, keeping, held_out=0.5)
     rows = Rows(shards, "val", 64)
     asked = [readable(prompt, rows.tokenizer) for prompt in sample_prompts(rows, 16)]

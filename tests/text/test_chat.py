@@ -11,14 +11,13 @@ from conftest import NANO
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from export.formats.hugging_face import CHAT_TEMPLATE, write_tokenizer_json
-from export.formats.hugging_face import with_usual_system as template_with_system
+from export.formats.hugging_face import CHAT_TEMPLATE, template_with_system, write_tokenizer_json
 from gptcore.bundle import read_facts
 from gptcore.checks import UserError
 from gptcore.page.facts import view_facts
 from gptcore.text.chat_template import Message, fit, loss_mask, messages_of, render
 from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-from training.data.corpus import with_usual_system
+from training.data.corpus import tokenizer_with_system
 
 BYTES = Tokenizer({bytes([byte]): byte for byte in range(256)})  # a token is a byte
 TEXT, PAD, SYSTEM, USER, ASSISTANT, END = range(256, 262)
@@ -292,7 +291,7 @@ def test_a_usual_system_message_begins_the_chats_without_one_here_and_elsewhere(
     tokenizer: Tokenizer, fast: tokenizers.Tokenizer, messages: list, prompt: bool, usual: str
 ) -> None:
     assume("<|" not in usual)
-    ours = with_usual_system(tokenizer, usual)
+    ours = tokenizer_with_system(tokenizer, usual)
     assert ours.is_ours and ours.chat.usual_system == usual
     has_system = bool(messages) and messages[0]["role"] == "system"
     whole = messages if has_system else [message("system", usual), *messages]
@@ -303,7 +302,7 @@ def test_a_usual_system_message_begins_the_chats_without_one_here_and_elsewhere(
 
 
 def test_a_usual_system_message_is_kept_with_the_tokenizer(tokenizer: Tokenizer, tmp_path) -> None:
-    ours = with_usual_system(tokenizer, ODD)
+    ours = tokenizer_with_system(tokenizer, ODD)
     ours.save(tmp_path)
     again = Tokenizer.load(tmp_path)
     assert (again.chat, again.special, again.is_ours) == (ours.chat, tokenizer.special, True)
@@ -320,7 +319,7 @@ def test_a_usual_system_message_is_kept_with_the_tokenizer(tokenizer: Tokenizer,
 def test_a_message_that_names_a_special_token_or_seems_to_is_not_kept(
     tokenizer: Tokenizer, message: str
 ) -> None:
-    assert with_usual_system(tokenizer, message) is tokenizer
+    assert tokenizer_with_system(tokenizer, message) is tokenizer
 
 
 def test_a_family_has_its_own_usual_system_message_until_it_learns_another() -> None:

@@ -16,12 +16,11 @@ from conftest import ROOT
 from foreign import in_transformers_js
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from export.formats.hugging_face import with_usual_system, write_tokenizer_json
+from export.formats.hugging_face import template_with_system, write_tokenizer_json
 from export.kit.hard_texts import FRAGMENTS, hard_texts
 from gptcore.text.chat_template import Message, render
 from gptcore.text.tokenizer import SPECIAL_TOKENS, Tokenizer
-from training.data.corpus import document_ids
-from training.data.corpus import with_usual_system as with_system
+from training.data.corpus import document_ids, tokenizer_with_system
 
 pytestmark = pytest.mark.peers
 
@@ -160,9 +159,9 @@ def test_a_usual_system_message_begins_the_chats_without_one(tmp_path: Path) -> 
     for name in ("tokenizer.json", "special_tokens_map.json"):
         shutil.copy(DEFAULT / name, tmp_path)
     config = json.loads((DEFAULT / "tokenizer_config.json").read_text())
-    config["chat_template"] = with_usual_system(config["chat_template"], usual)
+    config["chat_template"] = template_with_system(config["chat_template"], usual)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    ours = with_system(Tokenizer.load(DEFAULT), usual)
+    ours = tokenizer_with_system(Tokenizer.load(DEFAULT), usual)
     expected = [render(escaped(messages), ours, prompt=True) for messages in CHATS]
     assert not first_difference(expected, in_python(Case(tmp_path, ours)), CHATS)
     theirs = in_transformers_js(tmp_path, [], CHATS)["chats"]

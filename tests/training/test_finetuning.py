@@ -35,7 +35,7 @@ from gptcore.text.chat_format import ChatFormat
 from gptcore.text.chat_template import messages_of, render
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
-from training.data.corpus import with_usual_system
+from training.data.corpus import tokenizer_with_system
 from training.data.rows import IGNORED, Rows
 from training.data.sources import shards_of
 from training.evaluation.validation import questions, sample_prompts
@@ -458,7 +458,7 @@ def test_a_familys_own_system_message_is_another_than_its_end() -> None:
 
 def test_a_model_of_ours_with_a_usual_system_message_is_of_no_family(tmp_path: Path) -> None:
     folder = shutil.copytree(NANO, tmp_path / "nano")
-    with_usual_system(Tokenizer.load(NANO), "Be kind.").save(folder)
+    tokenizer_with_system(Tokenizer.load(NANO), "Be kind.").save(folder)
     keep_family(folder, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -126,7 +126,7 @@ def check_learnable(tokenizer: Tokenizer, name: object) -> None:
         )
 
 
-def with_usual_system(tokenizer: Tokenizer, message: str) -> Tokenizer:
+def tokenizer_with_system(tokenizer: Tokenizer, message: str) -> Tokenizer:
     """Return a tokenizer in whose format chats without a system message have this one.
 
     It is the given one if there is no message, or if the message holds the name of a special token,

@@ -32,7 +32,7 @@ from training.data.corpus import (
     document_number,
     document_text,
     learned_mask,
-    with_usual_system,
+    tokenizer_with_system,
 )
 from training.data.shards.remote import MANIFEST, RemoteFolder
 from training.data.shards.shard import Shard, ShardWriter
@@ -151,7 +151,7 @@ def write_new(
             print(f"the text is short: its tokenizer has {tokenizer.vocab_size:,} tokens")
     print(f"tokenising {counted(found.n_documents, 'document')} into {path}")
     with new_folder(path) as temporary:
-        tokenizer = with_usual_system(tokenizer, found.usual_system)
+        tokenizer = tokenizer_with_system(tokenizer, found.usual_system)
         tokenizer.save(temporary / "tokenizer")
         write_shards(corpus, found, tokenizer, temporary)
     return load_shards(path)
