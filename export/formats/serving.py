@@ -40,6 +40,8 @@ from export.formats.graph import (
 )
 from gptcore.config import ModelConfig
 
+MOST_SCORES = 2**18  # of one token, heads x positions: 256 tokens of a prompt have 268 MB of them
+
 Shape = list[str | int | None]
 
 
@@ -67,24 +69,33 @@ def write_serving(source: Path, path: Path, config: ModelConfig) -> None:
     onnx.save(proto, str(path))
 
 
+def is_plain(config: ModelConfig) -> bool:
+    """Say whether attention is ONNX Runtime's plain one; otherwise it is the tiled one.
+
+    A step after 512 tokens and more is 3 to 20 % shorter with it. The tiled one's loops for a
+    single query are slow; the plain one multiplies a query with the keys where they lie, if the
+    product has no scale, and else copies them for each head. So the tables by which queries and
+    keys are turned hold the scale, its square root each, and a sink selects the plain one: one of
+    minus infinity adds nothing to the softmax. A prompt's scores must be small enough to be kept.
+    """
+    return "rotary" in config.position and config.n_head * config.block_size <= MOST_SCORES
+
+
 def add_rotary(graph: onnx.GraphProto, folder: Path, config: ModelConfig) -> list[str]:
     """Add the operator's tables of cosines and sines (positions, D / 2), and its sink (H,).
 
     `folder` is that of the weights beside the graph. Return the names of the operator's last
     inputs, from the tables on.
-
-    Two things make a step 3 to 20 % shorter after 512 tokens and more. The tables hold the scale of
-    attention, its square root each, since they turn queries and keys alike: without a scale, ONNX
-    Runtime multiplies a query with the keys where they lie, and else copies them for each head. And
-    a sink makes it take its plain attention in place of the tiled one, whose loops for a single
-    query are slow; one of minus infinity adds nothing to the softmax.
     """
     weights = initializers(graph)
+    scale = config.head_dim**-0.25 if is_plain(config) else 1.0
     for name in ("cos", "sin"):
         table = numpy_helper.to_array(weights[f"position.{name}"], str(folder))
         # Older graphs have both halves; their second one has the sines without a sign.
-        half = table[:, -(config.head_dim // 2) :] * np.float32(config.head_dim**-0.25)
+        half = table[:, -(config.head_dim // 2) :] * np.float32(scale)
         graph.initializer.append(numpy_helper.from_array(half, f"rotary.{name}"))
+    if not is_plain(config):
+        return ["rotary.cos", "rotary.sin"]
     sink = np.full(config.n_head, -np.inf, np.float32)
     graph.initializer.append(numpy_helper.from_array(sink, "rotary.sink"))
     return ["rotary.cos", "rotary.sin", "", "", "rotary.sink"]
@@ -120,7 +131,7 @@ def replace_attention(
         num_heads=config.n_head,
         kv_num_heads=config.n_kv_head,
         do_rotary=int(bool(rotary)),
-        scale=1.0 if rotary else config.head_dim**-0.5,
+        scale=1.0 if is_plain(config) else config.head_dim**-0.5,
     )
     at = list(graph.node).index(makers[result])
     if normed:  # they are packed again, as the operator wants them

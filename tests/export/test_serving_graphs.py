@@ -1,6 +1,7 @@
 """The serving graphs that an export adds to a folder: which can have one, and all or none."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -10,10 +11,15 @@ from trained import without_serving
 
 from export.folder import serving
 from export.folder.serving import write_serving_graphs
+from export.formats.serving import write_serving
+from export.formats.to_onnx import write_decoder
 from export.verify.report import TOLERANCE, any_failed
+from export.verify.serving import compare_serving
 from gptcore.bundle import load_bundle
 from gptcore.checks import UserError
+from gptcore.config import PRESETS
 from gptcore.facts import Check
+from gptcore.nn import build_model
 
 
 def test_what_was_compared_has_the_name_of_its_file(model_folder: Path) -> None:
@@ -39,6 +45,18 @@ def test_a_graph_with_the_older_tables_of_angles_can_have_one(tmp_path: Path) ->
     assert tables == [[bundle.config.block_size, width]]
     checks = write_serving_graphs(folder, bundle.config, ["fp32"], TOLERANCE)
     assert len(checks) == 2 and not any_failed(checks)
+
+
+@pytest.mark.slow
+def test_a_very_long_context_has_no_table_of_scores(tmp_path: Path) -> None:
+    """The plain attention would hold 256 x 4 x 131,072 of them for a part of a prompt: 537 MB."""
+    config = replace(PRESETS["tiny"], n_layer=1, block_size=2**17)
+    source, path = tmp_path / "model.onnx", tmp_path / "serving.onnx"
+    write_decoder(build_model(config), source)
+    write_serving(source, path, config)
+    attention = [n for n in onnx.load(path).graph.node if n.op_type == "GroupQueryAttention"]
+    assert len(attention) == 1 and len(attention[0].input) == 9
+    assert not any_failed(compare_serving(source, path, config, TOLERANCE))
 
 
 @pytest.mark.parametrize(
