@@ -68,6 +68,9 @@ class Server:
         self.handler = Handler
 
 
+AGAIN = "; the next attempt is in 0.01 s"
+
+
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(training.machine.download, "PAUSES", (0.01, 0.01, 0.01))
@@ -116,10 +119,15 @@ def test_a_first_download_without_a_known_hash_is_said_to_be_trusted(
 
 
 @pytest.mark.parametrize("fault", ["breaks", "says more", "503", "429", "no length"])
-def test_what_fails_for_a_while_is_tried_again(server: Server, path: Path, fault: str) -> None:
+def test_what_fails_for_a_while_is_tried_again(
+    server: Server, path: Path, fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     server.faults = [fault] * 3
     download(server.url, path, SHA256)
     assert path.read_bytes() == BODY and left(path) == {""}
+    told = [line for line in capsys.readouterr().err.splitlines() if "attempt" in line]
+    assert len(told) == (0 if fault == "no length" else 3)  # without one, it is complete
+    assert all(line.startswith(f"{server.url}: ") and line.endswith(AGAIN) for line in told)
 
 
 def test_a_broken_download_goes_on_where_it_was(server: Server, path: Path) -> None:

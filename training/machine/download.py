@@ -111,6 +111,8 @@ def fetch(url: str, path: Path, headers: Mapping[str, str] = NO_HEADERS) -> Path
                     f"{url} cannot be fetched: {reason(error, url)}; try again later, or put the "
                     f"file at {path} yourself"
                 ) from None
+            told = f"{url}: {reason(error, url)}; the next attempt is in {pause:g} s"
+            print(told, file=sys.stderr, flush=True)
             time.sleep(pause)
     raise AssertionError("the last attempt returns or raises")
 
