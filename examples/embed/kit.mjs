@@ -63,9 +63,9 @@ export class Kit {
       top_p: new Tensor("float32", [top_p], [1]),
     };
     let cache = this.emptyCache();
-    const most = Math.min(n, this.contract.limits.context - ids.length);
-    if (most < 1) throw new Error(`the message has ${ids.length} tokens, too many for the context`);
-    for (let i = 0; i < most; i += 1) {
+    const room = this.contract.limits.context - ids.length;
+    if (room < 1) throw new Error(`the message has ${ids.length} tokens, too many for the context`);
+    for (let i = 0; i < Math.min(n, room); i += 1) {
       const draws = new Tensor("float32", [draw()], [1]);
       const made = await this.run(this.session, ids, cache, { draws, ...settings });
       cache = Object.fromEntries(

@@ -22,7 +22,11 @@ HUGGING_FACE = (
     " `tokenizer.json` is for Hugging Face's tokenizers, which are to add\nnothing to a text: "
     "`encode(text, add_special_tokens=False)`."
 )
-AS_TEXT = "\nIn Hugging Face's Python package that is `tokenizer.encode_special_tokens = True`."
+AS_TEXT = """
+In Hugging Face's Python package `tokenizers` that is `tokenizer.encode_special_tokens = True`.
+Its package for JavaScript, `@huggingface/tokenizers`, has no such setting: before you make a
+`Tokenizer`, take those of `added_tokens` that are `special` out of what `tokenizer.json` says, or
+a message may hold the end of a turn."""
 FOUND_WHOLE = "first finds the tokens of `found_whole`, each of which is one id, "
 KEPT = " Only the ranks of `kept` are numbered; a token without an id becomes its single bytes."
 MISSING = " A byte without a token is left out, and what stood around it merges."

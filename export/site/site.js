@@ -162,7 +162,7 @@ async function main() {
   const worked = new Worked(site, follow);
   const load = () => worked.load().catch(() => {}); // which `follow` tells of
   const ask = (...request) => worked.reply(...request);
-  const inspect = (...request) => worked.inspect(...request);
+  const inspect = site.inspect && ((...request) => worked.inspect(...request)); // no visitor can add its graph
   const planned = () => worked.inTurn(() => worked.planNow()).catch(() => ({ bytes: 0, inspect: 0 })); // `load` tells of it
   const isHere = async () => {
     const { bytes, inspect } = worked.plan ?? (await planned());

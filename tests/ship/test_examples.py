@@ -55,6 +55,9 @@ def installed() -> dict[str, Path]:
 def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("kit") / "kit"
     assert export_main(["embed", str(ROOT / "models" / "nano"), "--out", str(out)]) == 0
+    vectors = json.loads((out / "vectors.json").read_text(encoding="utf-8"))
+    vectors["prompts"][0]["greedy"] = []  # as where the first token is nearly a tie
+    (out / "vectors.json").write_text(json.dumps(vectors), encoding="utf-8")
     return out
 
 

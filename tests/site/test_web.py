@@ -23,6 +23,7 @@ def test_replies_are_our_own_greedy_ones(site: Path, open_page: Open, model: Onn
     """Two turns; text that looks like a special token; emoji; white space; another script."""
     page = open_page(site)
     expect(page.locator("#stop, #schema")).to_have_count(1)  # no llguidance here, and no field
+    expect(page.get_by_role("button", name="Inspect")).to_have_count(0)  # there is no graph for it
     assert "106,816 parameters in this browser, on WebAssembly (1 thread)" in download(page)
     set_number(page, "Temperature", "0")
     set_number(page, "Max tokens", "24")

@@ -71,10 +71,10 @@ class View {
     }
     this.list = this.store && this.chatList();
     this.home = this.store ? "room.chat" : "room.text";
-    const { translator, train } = this.host;
+    const { inspect, translator, train } = this.host;
     const old = this.rooms ?? {}; // in another language, whose boxes are taken over
     this.rooms = {
-      "room.inspect": new Inspect(this.host, old["room.inspect"]),
+      ...(inspect && { "room.inspect": new Inspect(this.host, old["room.inspect"]) }),
       ...(translator && { "room.translate": new Translate(translator, old["room.translate"]) }),
       ...(train && { "room.train": new Train(train, old["room.train"]) }),
     };
