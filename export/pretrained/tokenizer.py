@@ -44,13 +44,12 @@ def read_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
 
 def parse_tokenizer(data: dict[str, Any], path: Path, vocab_size: int) -> Tokenizer:
     check_kind(data, path)
-    names = {token["content"]: token["id"] for token in data["added_tokens"]}
+    listed = [t for t in data["added_tokens"] if t["content"]]  # an empty one is in no text
+    names = {t["content"]: t["id"] for t in listed}
     vocab = data["model"]["vocab"]
     ends = read_ends(path.parent, vocab | names)
     # a token that a fine-tuning added may end replies without being called special
-    special = {
-        t["content"]: t["id"] for t in data["added_tokens"] if t["special"] or t["id"] in ends
-    }
+    special = {t["content"]: t["id"] for t in listed if t["special"] or t["id"] in ends}
     added = {name: i for name, i in names.items() if name not in special}
     if not special:
         raise UserError(

@@ -613,6 +613,16 @@ def test_a_token_that_ends_replies_is_special_though_its_file_does_not_say_so(
     assert written.encode("Bye<|im_end|>").ids == tokenizer.encode("Bye<|im_end|>")
 
 
+def test_an_added_token_without_a_text_is_never_found_in_one(broken: Callable[..., Path]) -> None:
+    def add(data: dict[str, Any]) -> None:
+        data["added_tokens"].append(data["added_tokens"][-1] | {"content": "", "id": 700})
+
+    folder = broken("tokenizer.json", add)
+    tokenizer = read_tokenizer(folder, 701)
+    expected = AutoTokenizer.from_pretrained(folder).apply_chat_template(TALK[:1])["input_ids"]
+    assert render(TALK[:1], tokenizer) == expected
+
+
 def test_an_ordinary_token_that_ends_replies_is_refused(broken: Callable[..., Path]) -> None:
     folder = broken("generation_config.json", lambda data: data.update(eos_token_id=[2, 300]))
     with pytest.raises(UserError, match=r"ends replies .*but added_tokens .* do not list it"):
