@@ -84,7 +84,11 @@ def write_weights(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
     files: list[list[str]] = []  # the names of the tensors of each
     n_bytes = 0
     for shard in split(tensors):
-        save_file(shard, path := folder / part_name(len(files)), metadata={"format": "pt"})
+        path = folder / part_name(len(files))
+        try:
+            save_file(shard, path, metadata={"format": "pt"})
+        except SafetensorError as error:  # as on a full disk
+            raise OSError(f"{path} cannot be written: {error}") from None
         path.chmod(0o644)  # save_file makes it readable only for its owner
         n_bytes += sum(tensor.nbytes for tensor in shard.values())
         files.append(list(shard))

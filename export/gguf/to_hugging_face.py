@@ -194,4 +194,8 @@ def tensors(
     for name, theirs in names.items():
         array = file.tensor(name)
         n_head = heads.get(name.split(".")[-2])
-        yield theirs, torch.from_numpy(in_halves(array, n_head) if n_head else array)
+        try:
+            array = in_halves(array, n_head) if n_head else array
+        except UserError as error:
+            raise UserError(f"{file.path} is damaged: {name}: {error}") from None
+        yield theirs, torch.from_numpy(array)

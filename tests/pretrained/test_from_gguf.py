@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -213,6 +214,7 @@ KIND = 4 + 2 * 8  # by these, by the number of its quantisation, and by its offs
         (put("<I", 10, KIND, FIRST), "not whole blocks of Q2_K"),
         (put("<I", 26, KIND, FIRST), "quantisation I32 of token_embd.weight is not supported"),
         (lambda data: data.replace(NAMED, LONG), "a tensor's name has 99,999 characters"),
+        (put("<I", 5, 4, b"attention.head_count"), "is damaged: blk.0.attn_q.weight: a matrix of"),
         (replaced(b"output_norm.weight", b"output_nerm.weight"), "'output_nerm.weight'"),
     ],
 )  # fmt: skip
@@ -279,6 +281,20 @@ def test_settings_that_change_nothing_are_no_reason_to_refuse(
     changed = replace(known, metadata=known.metadata | neutral)
     monkeypatch.setattr(f"{to_hugging_face.__module__}.read_gguf", lambda path: changed)
     to_hugging_face(file, tmp_path / "hf")
+
+
+def test_a_disk_that_takes_no_more_is_one_line_and_nothing_stays(
+    file: Path, refused: Refused, tmp_path: Path
+) -> None:
+    """A limit on the size of files stands for the full disk: the same error of the system's."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        said = refused(main, "--from-gguf", file, "--out", tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "model.safetensors.0 cannot be written" in said and "--out is unchanged" in said
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_part_of_a_model_says_how_to_make_it_whole(refused: Refused, tmp_path: Path) -> None:
