@@ -40,7 +40,8 @@ def check_not_small(bundle: Bundle) -> None:
 def weight_files(folder: Path) -> list[Path]:
     """Return a folder's safetensors files; raises UserError if one is missing."""
     names, index = {WEIGHTS}, folder / INDEX
-    if index.exists():
+    # transformers does not read an index, such as one of an older version, beside the whole file
+    if index.exists() and not (folder / WEIGHTS).exists():
         content = read_json(index)
         weight_map = content.get("weight_map") if isinstance(content, dict) else None
         names = set(read_as(dict[str, str], weight_map, f"{index}: weight_map").values())

@@ -8,6 +8,7 @@ A folder has `model.safetensors`, or the shards that `model.safetensors.index.js
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -40,13 +41,19 @@ class Weights(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         with safe_open(path := self.files[name], "pt") as file:
             tensor = file.get_tensor(name)
-            if not tensor.is_floating_point():
-                raise UserError(
-                    f"{path}: {name} is of {tensor.dtype}, as in a quantised model, which is not "
-                    f"supported: name the model that it was made from"
-                )
-            # A copy: the tensor that is read is a part of the file.
-            return tensor.to(torch.float32, copy=True)
+            if tensor.is_floating_point():
+                with suppress(NotImplementedError):  # of 4 bits
+                    # A copy: the tensor that is read is a part of the file.
+                    return tensor.to(torch.float32, copy=True)
+            raise UserError(
+                f"{path}: {name} is of {tensor.dtype}, as in a quantised model, which is not "
+                f"supported: name the model that it was made from"
+            )
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor, which is not read."""
+        with safe_open(self.files[name], "pt") as file:
+            return tuple(file.get_slice(name).get_shape())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)
@@ -77,7 +84,11 @@ def write_weights(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
     files: list[list[str]] = []  # the names of the tensors of each
     n_bytes = 0
     for shard in split(tensors):
-        save_file(shard, path := folder / part_name(len(files)), metadata={"format": "pt"})
+        path = folder / part_name(len(files))
+        try:
+            save_file(shard, path, metadata={"format": "pt"})
+        except SafetensorError as error:  # as on a full disk
+            raise OSError(f"{path} cannot be written: {error}") from None
         path.chmod(0o644)  # save_file makes it readable only for its owner
         n_bytes += sum(tensor.nbytes for tensor in shard.values())
         files.append(list(shard))

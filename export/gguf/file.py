@@ -25,6 +25,7 @@ ALIGNMENT = 32  # of the tensors, unless the metadata name another
 SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}  # by GGUF's numbers of types
 STRING, ARRAY = 8, 9
 MOST_DIMENSIONS = 4
+LONGEST_NAME = 63  # of a tensor; ggml refuses longer ones
 
 
 class Place(NamedTuple):
@@ -160,7 +161,12 @@ class Reader:
         return SCALARS[kind]
 
     def info(self) -> Info:
-        name, n = self.text(), self.number("I")
+        if len(name := self.text()) > LONGEST_NAME:
+            raise UserError(
+                f"{self.path} is damaged: a tensor's name has {len(name):,} characters, and "
+                f"{LONGEST_NAME} are the most"
+            )
+        n = self.number("I")
         if not (1 <= n <= MOST_DIMENSIONS):
             raise UserError(f"{self.path} is damaged: {name!r} has {n} dimensions")
         shape = tuple(self.number("Q") for _ in range(n))[::-1]

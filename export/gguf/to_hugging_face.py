@@ -43,6 +43,8 @@ OTHERS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "outp
 # Settings that change what a model computes, unless they are one of these.
 UNSUPPORTED: dict[str, tuple] = {
     "rope.scaling.type": ("none",),
+    "rope.scaling.factor": (0.0, 1.0),  # llama.cpp scales by it where no type is named
+    "rope.scaling.attn_factor": (1.0,),
     "rope.scale_linear": (0.0, 1.0),
     "attention.sliding_window": (0,),
     "attention.causal": (True,),
@@ -181,7 +183,7 @@ def hugging_face_names(file: GGUF, family: str) -> dict[str, str]:
             case [kind, "weight"] if kind in OTHERS:
                 names[name] = f"{OTHERS[kind]}.weight"
             case _ if name != FACTORS:
-                raise UserError(f"{file.path} has a tensor {name!r}, which is not supported")
+                raise UserError(f"{file.path} has a tensor {brief(name)}, which is not supported")
     return names
 
 
@@ -192,4 +194,8 @@ def tensors(
     for name, theirs in names.items():
         array = file.tensor(name)
         n_head = heads.get(name.split(".")[-2])
-        yield theirs, torch.from_numpy(in_halves(array, n_head) if n_head else array)
+        try:
+            array = in_halves(array, n_head) if n_head else array
+        except UserError as error:
+            raise UserError(f"{file.path} is damaged: {name}: {error}") from None
+        yield theirs, torch.from_numpy(array)

@@ -60,7 +60,9 @@ def check_vocabulary(file: GGUF, vocab_size: int) -> None:
     known = set(tokens)
     for merge in listed(file, "merges", str):
         if len(parts := merge.split(" ")) != 2 or not {*parts, "".join(parts)} <= known:
-            raise UserError(f"{file.path}: the merge {merge!r} is not of two tokens to a third")
+            raise UserError(
+                f"{file.path}: the merge {brief(merge)} is not of two tokens to a third"
+            )
 
 
 def tokenizer_json(file: GGUF) -> dict[str, Any]:

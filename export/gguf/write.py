@@ -184,6 +184,16 @@ def tensors(bundle: Bundle, dtype: str) -> Iterator[tuple[str, np.ndarray]]:
                 array = interleaved(array, n_head) if n_head else array
                 # llama.cpp requires vectors, such as those of the norms, in fp32.
                 narrow = dtype == "f16" and array.ndim > 1
-                yield f"{names[stem]}.{part}", array.astype(np.float16) if narrow else array
+                yield f"{names[stem]}.{part}", halved(name, array) if narrow else array
     if config.position == "llama3_rotary":
         yield FACTORS, frequency_factors(config)
+
+
+def halved(name: str, array: np.ndarray) -> np.ndarray:
+    """Return a tensor in fp16; raises UserError if a weight would become infinite."""
+    most, largest = np.finfo(np.float16).max, np.abs(array).max()
+    if not (largest <= most):
+        raise UserError(
+            f"--dtype f16 holds no more than {most:,.0f}, and {name} has {largest:,.0f}: choose f32"
+        )
+    return array.astype(np.float16)

@@ -4,7 +4,7 @@
 30
 """
 
-import math
+import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -135,8 +135,8 @@ def read_rope(settings: dict[str, Any]) -> dict[str, Any]:
 
     def number(key: str) -> float:
         check_type(key, numbers.get(key), float)
-        if not math.isfinite(numbers[key]):
-            raise UserError(f"{key}={numbers[key]} is not finite")
+        if not (abs(numbers[key]) <= sys.float_info.max):  # JSON may have a longer whole number
+            raise UserError(f"{key}={brief(numbers[key])} is not finite")
         return float(numbers[key])
 
     kind = rope.get("rope_type", rope.get("type", "default"))

@@ -6,13 +6,14 @@ own, which must give the same ids.
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from export.folder.variants import FLOPS, Row, row_tokens, text_rows
 from export.folder.write import Smaller, Target, write_graph_and_weights, write_verified
@@ -29,7 +30,7 @@ from export.pretrained.tokenizer import (
 from export.quantize.own_texts import own_texts
 from export.verify.decoder import verify
 from gptcore.bundle import Bundle
-from gptcore.checks import UserError
+from gptcore.checks import UserError, shorten
 from gptcore.config import ModelConfig
 from gptcore.facts import Check, Imported, ModelFacts
 from gptcore.families import family
@@ -41,9 +42,11 @@ from gptcore.text.tokenizer import Tokenizer
 from training.data.corpus import document_ids, document_text, read_documents
 from training.dialogues.generator import dialogues
 from training.formats.places import find_files
+from training.machine.memory import free_memory
 from training.machine.progress import waiting
 
 N_MEASURED = 60  # number of documents for the measurements
+POSITION_COPIES = 3  # of the tables of positions while they are made, which is done in float64
 LEAST_MEASURED = 4096  # tokens of them, however large the model is
 SPECIAL = "special_tokens_map.json"
 
@@ -68,8 +71,11 @@ def export_pretrained(
     template, _ = chat_template(source)
     with torch.device("meta"):
         shape = build_model(config)  # without values: only one model is in memory at a time
-    weights = read_weights(source, set(to_llama(shape.state_dict(), config)))
+    named = to_llama(shape.state_dict(), config)
+    weights = read_weights(source, set(named))
+    check_shapes(weights, named, source)
     imported = Imported(origin or known_name(source), measured_on=text.name if text else OWN)
+    check_positions(shape, config, source)
     n_parameters = count_parameters(shape)
     facts = ModelFacts(
         target.name,
@@ -95,6 +101,34 @@ def export_pretrained(
     return write_verified(target, facts, write, Smaller(rows, tokenizer, fitted_to))
 
 
+def check_shapes(weights: Weights, named: Mapping[str, Tensor], source: Path) -> None:
+    """Raise UserError if a tensor has another shape than config.json says.
+
+    Several are joined when they are read: two that are wrong could be of the right size together.
+    """
+    for name, tensor in named.items():
+        if (found := weights.shape(name)) != (wanted := tuple(tensor.shape)):
+            raise UserError(
+                f"{source}: the weights do not match config.json: {name} has the shape {found}, "
+                f"where {wanted} is needed: correct config.json, or fetch the folder again"
+            )
+
+
+def check_positions(shape: nn.Module, config: ModelConfig, source: Path) -> None:
+    """Raise UserError if the tables of the positions need more memory than is free.
+
+    How long they are, a few digits of config.json say.
+    """
+    needed = POSITION_COPIES * sum(table.nbytes for table in shape.buffers())
+    free = free_memory(torch.device("cpu"))
+    if needed > free:
+        raise UserError(
+            f"{source / 'config.json'}: a context of {config.block_size} tokens needs "
+            f"{needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} are free: choose a smaller "
+            f"--context (without one it is max_position_embeddings)"
+        )
+
+
 def known_name(folder: Path) -> str:
     """Return the name of the model in a folder; in the Hub's cache that is OWNER/NAME."""
     place = folder.resolve()
@@ -116,7 +150,7 @@ def read_weights(source: Path, needed: set[str]) -> Weights:
     if wrong:
         raise UserError(
             f"{source}: the weights do not match config.json, {len(wrong)} tensors are "
-            f"superfluous or missing, such as {min(wrong)}"
+            f"superfluous or missing, such as {shorten(min(wrong))}"
         )
     if HEAD in others - needed and not tensors[HEAD].equal(tensors[EMBEDDING]):
         raise UserError(
@@ -149,13 +183,13 @@ def write_config(
     generation = source / "generation_config.json"
     given = generation_settings(source)
     eos = given.get("eos_token_id")
-    first_eos = eos[0] if isinstance(eos, list) else eos
+    first_eos = next(iter(eos), None) if isinstance(eos, list) else eos
     ids = {"eos_token_id": eos} | {
         key: first_eos if given.get(key) is None else given[key]
         for key in ("bos_token_id", "pad_token_id")
     }
     # onnxruntime-genai cannot read a null
-    ids = {key: value for key, value in ids.items() if value is not None}
+    ids = {key: value for key, value in ids.items() if value not in (None, [])}
     ours: dict[str, Any] = {"max_position_embeddings": config.block_size}
     ours |= {"model_type": family(config)}  # which some files leave out
     ours |= {"dtype": "float32", "torch_dtype": "float32"}  # new and old name

@@ -44,13 +44,12 @@ def read_tokenizer(folder: Path, vocab_size: int) -> Tokenizer:
 
 def parse_tokenizer(data: dict[str, Any], path: Path, vocab_size: int) -> Tokenizer:
     check_kind(data, path)
-    names = {token["content"]: token["id"] for token in data["added_tokens"]}
+    listed = [t for t in data["added_tokens"] if t["content"]]  # an empty one is in no text
+    names = {t["content"]: t["id"] for t in listed}
     vocab = data["model"]["vocab"]
     ends = read_ends(path.parent, vocab | names)
     # a token that a fine-tuning added may end replies without being called special
-    special = {
-        t["content"]: t["id"] for t in data["added_tokens"] if t["special"] or t["id"] in ends
-    }
+    special = {t["content"]: t["id"] for t in listed if t["special"] or t["id"] in ends}
     added = {name: i for name, i in names.items() if name not in special}
     if not special:
         raise UserError(
@@ -58,7 +57,7 @@ def parse_tokenizer(data: dict[str, Any], path: Path, vocab_size: int) -> Tokeni
         )
     if ordinary := [name for name, i in vocab.items() if i in ends and name not in names]:
         raise UserError(
-            f"{path.parent} is not supported: {ordinary[0]!r} ends replies (eos_token_id or "
+            f"{path.parent} is not supported: {brief(ordinary[0])} ends replies (eos_token_id or "
             f"eos_token), but added_tokens of tokenizer.json do not list it: correct one of them"
         )
     ranks = read_ranks(vocab, names, path)
@@ -107,7 +106,9 @@ def check_loose(data: dict[str, Any], added: dict[str, int], chat: ChatFormat, p
         if name in added and data.get("normalizer") and token.get("normalized"):
             loose.append("normalized")
         if loose and (name in added or name in written):
-            raise UserError(f"{path} is not supported: the added token {name!r} has {loose[0]}")
+            raise UserError(
+                f"{path} is not supported: the added token {brief(name)} has {loose[0]}"
+            )
 
 
 def read_ends(folder: Path, ids: dict[str, int]) -> list[int]:
@@ -142,7 +143,7 @@ def check_merges(ranks: dict[bytes, int], model: dict[str, Any], path: Path) -> 
     """Raise UserError unless merges are in the order of ids, as tiktoken needs them."""
     pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
     if wrong := next((pair for pair in pairs if len(pair) != 2), None):
-        raise UserError(f"{path} is damaged: the merge {wrong!r} is not of two tokens")
+        raise UserError(f"{path} is damaged: the merge {brief(wrong)} is not of two tokens")
     merges = [(from_letters(a), from_letters(b)) for a, b in pairs]
     expected = recover_merges(ranks)
     same = set(expected) <= set(merges) if model.get("ignore_merges") else expected == merges

@@ -15,7 +15,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,26 +80,39 @@ def locked_folder(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True)
         yield
         return
-    import fcntl
-
-    def lock() -> int:
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise UserError(f"{folder} is being written by another process: wait for it") from None
-        return descriptor
-
-    if folder.exists():
-        os.close(lock())  # whoever began it has died
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    descriptor = lock()
+    descriptor = own_empty(folder)
     try:
         yield
     finally:
         os.close(descriptor)
+
+
+def own_empty(folder: Path) -> int:
+    """Make an empty folder, and return the descriptor that holds a lock on it.
+
+    Another process may make, delete or rename it between any two steps here. So it is ours only if
+    the name still leads to what is locked, and what a process that died has left is deleted under
+    that lock, too. Raises UserError if another process has it.
+    """
+    import fcntl
+
+    while True:
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+        with suppress(FileNotFoundError), ExitStack() as opened:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            opened.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(
+                    f"{folder} is being written by another process: wait for it"
+                ) from None
+            if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                if not any(folder.iterdir()):
+                    opened.pop_all()
+                    return descriptor
+                shutil.rmtree(folder)
 
 
 def exchange(new: Path, path: Path, old: Path) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -461,6 +462,26 @@ def test_two_processes_do_not_write_one_folder(tmp_path: Path) -> None:
         second = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert ".mine.tmp is being written by another process" in second.stderr
     assert list(tmp_path.rglob("*")) == [path, path / "first.txt"]
+
+
+def test_of_two_that_find_what_a_third_has_left_one_writes_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one begins while the first deletes it, which is the worst moment."""
+    path, delete = tmp_path / "mine", shutil.rmtree
+    (tmp_path / ".mine.tmp" / "of one that was killed").mkdir(parents=True)
+    with ExitStack() as other, monkeypatch.context() as changed:
+
+        def deleting(folder: Path) -> None:
+            delete(folder)
+            changed.setattr(shutil, "rmtree", delete)
+            (other.enter_context(new_folder(path)) / "theirs.txt").write_text("theirs")
+
+        changed.setattr(shutil, "rmtree", deleting)
+        said = "is being written by another process"
+        with pytest.raises(UserError, match=said), new_folder(path):
+            pass
+    assert list(tmp_path.rglob("*")) == [path, path / "theirs.txt"]
 
 
 def test_two_that_write_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:

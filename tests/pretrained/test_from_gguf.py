@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -185,6 +186,7 @@ def put(form: str, number: int, at: int, after: bytes = b"") -> Change:
 
 
 FIRST = b"token_embd.weight"  # the first tensor; its name is followed by the number of dimensions,
+NAMED, LONG = struct.pack("<Q", len(FIRST)) + FIRST, struct.pack("<Q", 99_999) + b"x" * 99_999
 KIND = 4 + 2 * 8  # by these, by the number of its quantisation, and by its offset
 
 
@@ -211,6 +213,8 @@ KIND = 4 + 2 * 8  # by these, by the number of its quantisation, and by its offs
         (put("<I", 77, KIND, FIRST), "unknown quantisation 77"),
         (put("<I", 10, KIND, FIRST), "not whole blocks of Q2_K"),
         (put("<I", 26, KIND, FIRST), "quantisation I32 of token_embd.weight is not supported"),
+        (lambda data: data.replace(NAMED, LONG), "a tensor's name has 99,999 characters"),
+        (put("<I", 5, 4, b"attention.head_count"), "is damaged: blk.0.attn_q.weight: a matrix of"),
         (replaced(b"output_norm.weight", b"output_nerm.weight"), "'output_nerm.weight'"),
     ],
 )  # fmt: skip
@@ -234,6 +238,8 @@ def test_bad_files_are_refused_in_a_line(
         ("llama.attention.value_length", 16),
         ("llama.rope.freq_base", -1.0),
         ("llama.rope.scaling.type", ["linear"]),
+        ("llama.rope.scaling.factor", 4.0),
+        ("llama.rope.scaling.attn_factor", 0.5),
         ("llama.attention.causal", False),
         ("llama.attention.sliding_window", 64),
         ("tokenizer.ggml.model", ["gpt2"]),
@@ -256,14 +262,39 @@ def test_metadata_that_mean_nothing_here_are_named_in_a_line(
         to_hugging_face(file, tmp_path / "hf")
 
 
+def test_of_a_long_merge_the_beginning_is_told(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = read_gguf(file)
+    changed = replace(known, metadata=known.metadata | {"tokenizer.ggml.merges": ["x" * 1000]})
+    monkeypatch.setattr(f"{to_hugging_face.__module__}.read_gguf", lambda path: changed)
+    with pytest.raises(UserError, match=r"the merge 'x{59}\.\.\. is not of two tokens"):
+        to_hugging_face(file, tmp_path / "hf")
+
+
 def test_settings_that_change_nothing_are_no_reason_to_refuse(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = read_gguf(file)
     neutral = {"llama.expert_count": 0, "llama.rope.scaling.type": "none"}
+    neutral |= {"llama.rope.scaling.factor": 1.0}
     changed = replace(known, metadata=known.metadata | neutral)
     monkeypatch.setattr(f"{to_hugging_face.__module__}.read_gguf", lambda path: changed)
     to_hugging_face(file, tmp_path / "hf")
+
+
+def test_a_disk_that_takes_no_more_is_one_line_and_nothing_stays(
+    file: Path, refused: Refused, tmp_path: Path
+) -> None:
+    """A limit on the size of files stands for the full disk: the same error of the system's."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        said = refused(main, "--from-gguf", file, "--out", tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "model.safetensors.0 cannot be written" in said and "--out is unchanged" in said
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_part_of_a_model_says_how_to_make_it_whole(refused: Refused, tmp_path: Path) -> None:

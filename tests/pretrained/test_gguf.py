@@ -11,13 +11,20 @@ import numpy as np
 import pytest
 from conftest import NANO, Refused
 from gguf import GGUFReader
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from export.__main__ import main
 from export.formats.hugging_face import CHAT_TEMPLATE, recommended_sampling, recover_merges
 from export.gguf.to_hugging_face import to_hugging_face
 from export.gguf.write import write_gguf
-from gptcore.bundle import DECODER, ENCODER, SOURCE_TOKENIZER, load_bundle, write_facts
+from gptcore.bundle import (
+    DECODER,
+    ENCODER,
+    SOURCE_TOKENIZER,
+    load_bundle,
+    read_facts,
+    write_facts,
+)
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig, Seq2SeqConfig
 from gptcore.facts import ModelFacts
@@ -154,6 +161,19 @@ def test_f16_rounds_the_matrices_alone(tmp_path: Path) -> None:
     np.testing.assert_array_equal(weight(reader, "token_embd.weight"), embedding)
     assert weight(reader, "output_norm.weight").dtype == np.float32
     assert [file.name for file in path.parent.iterdir()] == ["half.gguf"]
+
+
+def test_weights_that_f16_does_not_hold_are_refused(refused: Refused, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(NANO, folder)
+    weights = load_file(folder / "model.safetensors")
+    weights[name := "model.layers.0.mlp.up_proj.weight"][0, 0] = -7e4
+    save_file(weights, folder / "model.safetensors")
+    write_facts(folder, read_facts(folder))
+    said = refused(main, "gguf", folder, "--dtype", "f16")
+    assert f"f16 holds no more than 65,504, and {name} has 70,000: choose f32" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert main(["gguf", str(folder)]) == 0
 
 
 def test_stretched_positions_are_written_as_llama_cpp_reads_them(

@@ -31,6 +31,7 @@ import export.pretrained.chat_template
 from export.__main__ import main
 from export.formats.hugging_face import chat_template_of, recommended_sampling
 from export.formats.pre_tokenizers import GPT2, GPT2_DIGITS, pattern_of
+from export.formats.weights import Weights
 from export.gguf.file import read_gguf
 from export.gguf.write import write_gguf
 from export.kit.hard_texts import hard_texts
@@ -42,7 +43,7 @@ from export.pretrained.hugging_face import (
     write_config,
 )
 from export.pretrained.tokenizer import chat_template, read_tokenizer
-from gptcore.bundle import load_bundle
+from gptcore.bundle import INDEX, load_bundle
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.engine.generate import chat, complete
@@ -367,6 +368,7 @@ GEMMA = {"model_type": "gemma"}
         ("config.json", {"use_sliding_window": True}, "use_sliding_window=True"),
         ("config.json", {"vocab_size": 300}, "they do not belong together"),
         ("config.json", {"vocab_size": 2_000_000_000}, "they do not belong together"),
+        ("config.json", {"max_position_embeddings": 2**31 - 1}, "a context of 2147483647 tokens"),
         ("config.json", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type='yarn'"),
         (  # what transformers takes of the two
             "config.json",
@@ -611,6 +613,16 @@ def test_a_token_that_ends_replies_is_special_though_its_file_does_not_say_so(
     assert written.encode("Bye<|im_end|>").ids == tokenizer.encode("Bye<|im_end|>")
 
 
+def test_an_added_token_without_a_text_is_never_found_in_one(broken: Callable[..., Path]) -> None:
+    def add(data: dict[str, Any]) -> None:
+        data["added_tokens"].append(data["added_tokens"][-1] | {"content": "", "id": 700})
+
+    folder = broken("tokenizer.json", add)
+    tokenizer = read_tokenizer(folder, 701)
+    expected = AutoTokenizer.from_pretrained(folder).apply_chat_template(TALK[:1])["input_ids"]
+    assert render(TALK[:1], tokenizer) == expected
+
+
 def test_an_ordinary_token_that_ends_replies_is_refused(broken: Callable[..., Path]) -> None:
     folder = broken("generation_config.json", lambda data: data.update(eos_token_id=[2, 300]))
     with pytest.raises(UserError, match=r"ends replies .*but added_tokens .* do not list it"):
@@ -715,11 +727,12 @@ def test_files_for_other_runtimes_name_no_id_that_is_null_and_the_context_that_w
     assert (model["bos_token_id"], model["eos_token_id"]) == (2, 2)
     assert written["tokenizer_config"]["model_max_length"] == 256
     assert (tmp_path / "out" / "special_tokens_map.json").stat().st_mode & stat.S_IWUSR
-    for name in ("config.json", "generation_config.json"):
-        changed(folder, name, eos_token_id=None)
-    write_config(settings, config, read(folder), folder, tmp_path / "out")
-    model = json.loads((tmp_path / "out" / "genai_config.json").read_text())["model"]
-    assert not {"bos_token_id", "eos_token_id"} & set(model)
+    for none in (None, []):
+        for name in ("config.json", "generation_config.json"):
+            changed(folder, name, eos_token_id=none)
+        write_config(settings, config, read(folder), folder, tmp_path / "out")
+        model = json.loads((tmp_path / "out" / "genai_config.json").read_text())["model"]
+        assert not {"bos_token_id", "eos_token_id"} & set(model)
 
 
 def test_a_tied_head_that_is_another_than_the_embedding_is_refused(
@@ -732,6 +745,27 @@ def test_a_tied_head_that_is_another_than_the_embedding_is_refused(
     save_file(weights | {"lm_head.weight": embedding + 1}, folder / "model.safetensors")
     said = "tie_word_embeddings is true, but lm_head.weight is not the embedding"
     assert said in not_exported(folder)
+
+
+def test_tensors_of_wrong_shapes_are_refused_though_their_sum_is_right(
+    broken: Callable[..., Path], not_exported: Refused
+) -> None:
+    folder, layer = broken("config.json", lambda data: None), "model.layers.1.self_attn"
+    weights = load_file(folder / "model.safetensors")
+    for shapes in ({"k": (47, 144), "v": (49, 144)}, {"k": (48, 143)}, {"v": ()}):
+        wrong = {f"{layer}.{name}_proj.weight": torch.zeros(s) for name, s in shapes.items()}
+        save_file(weights | wrong, folder / "model.safetensors")
+        said = f"{min(wrong)} has the shape {next(iter(shapes.values()))}, where (48, 144) is"
+        assert said in not_exported(folder)
+
+
+def test_an_index_beside_the_whole_file_is_not_read(smollm2: Path, tmp_path: Path) -> None:
+    """transformers leaves that of an older, larger version where it saves a model."""
+    folder = shutil.copytree(smollm2, tmp_path / "hf")
+    old = {"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}}
+    (folder / INDEX).write_text(json.dumps(old))
+    theirs, ours = LlamaForCausalLM.from_pretrained(folder).state_dict(), Weights(folder)
+    assert ours and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_our_own_template_is_read_as_our_own_format(model_folder: Path) -> None:

@@ -133,6 +133,7 @@ def test_a_hugging_face_configuration_of_nonsense_is_refused(change: dict, said:
         ({"rope_scaling": {"full_attention": {}}}, r"full_attention has settings of its own"),
         ({"rope_scaling": {"type": "dynamic"}}, r"rope_type='dynamic' is not supported"),
         ({"rope_scaling": {"rope_theta": float("inf")}}, r"rope_theta=inf is not finite"),
+        ({"rope_scaling": {"rope_theta": 10**400}}, r"rope_theta=10+\.\.\. is not finite"),
         ({"layer_types": ["chunked_attention"]}, r"layer_types=\['chunked_attention'\] is not"),
         ({"layer_types": 4}, r"layer_types=4 is not supported"),
         ({"use_sliding_window": True}, r"use_sliding_window=True with sliding_window=None is not"),
@@ -155,9 +156,11 @@ def test_a_window_that_is_no_shorter_than_the_context_changes_nothing() -> None:
         assert read_config(settings, Path("config.json"), context).block_size == window
 
 
-def test_weights_of_whole_numbers_are_refused(tmp_path: Path) -> None:
-    save_file({"a": torch.ones(2, dtype=torch.int8)}, tmp_path / "model.safetensors")
-    with pytest.raises(UserError, match=r"a is of torch\.int8, as in a quantised model"):
+@pytest.mark.parametrize("kind", [torch.int8, torch.float4_e2m1fn_x2], ids=str)
+def test_weights_of_whole_numbers_or_4_bits_are_refused(tmp_path: Path, kind: torch.dtype) -> None:
+    values = torch.ones(2, dtype=torch.int8).view(kind)
+    save_file({"a": values}, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=rf"a is of {kind}, as in a quantised model"):
         read_weights(tmp_path, {"a"})["a"]
 
 
