@@ -181,6 +181,21 @@ def test_too_few_steps_for_a_little_text_are_told_where_no_loss_is_expected(tmp_
     assert len(findings(History(dataclasses.replace(run, data=as_planned)))) == 1
 
 
+@pytest.mark.parametrize("held_out", [57, 5000])
+def test_less_time_than_conversations_need_is_told_again_at_the_end(
+    tmp_path: Path, held_out: int
+) -> None:
+    """The plan has said so; what to try next is that time, not twice the time or other texts."""
+    run = run_with(tmp_path, FALLING, [4, 3, 2.5, 2.3], planned=100, minutes="2")
+    data = dataclasses.replace(run.data, held_out_tokens=held_out, needed_steps=425)
+    first, *_ = findings(History(dataclasses.replace(run, data=data)))
+    assert first.remedy == "a longer training: --minutes 8.5"
+    if held_out == 57:
+        assert (
+            first.text == "There was time for 100 of the 425 steps that these conversations need."
+        )
+
+
 def test_a_loss_over_hardly_a_text_says_little(tmp_path: Path) -> None:
     run = run_with(tmp_path, FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
     for held_out, said in (

@@ -154,10 +154,11 @@ def test_of_more_minutes_than_a_text_needs_it_is_said_why_they_end(
 def test_of_fewer_minutes_than_a_text_needs_it_is_said_how_many_it_needs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data, options = RunData("", chat=True, n_bytes=0), {"minutes": "0.5"}
     task = SimpleNamespace(steps_per_epoch=6, tokens_per_step=2_000)
     for most in (80, 32):  # which the text is worth; the time allows 30
         clock = Clock(30.0, evaluation_steps=1.0, most_steps=most)
+        data = RunData("", chat=True, n_bytes=0, needed_steps=clock.needed(30))
+        options = {"minutes": "0.5"}
         run = Run(model_at(1, BOOK), TrainConfig(steps=30), data, clock, options, path=tmp_path)
         tell(run, task, 1.0, 30.0, expected="")
         note = "--minutes 0.5 is less than this text needs: give it about 80 seconds, in which it "

@@ -89,7 +89,14 @@ def new_run(
 ) -> Run:
     """Return the run of a plan, with its expected loss and example questions for the page."""
     training, expected = plan.training, plan.expected_bits_per_byte
-    data = dataclasses.replace(data, expected_bits_per_byte=expected, planned_steps=training.steps)
+    clock = plan.clock if data.chat else None  # of plain text, more helps for longer
+    needed = clock.needed(training.steps) if clock else None
+    data = dataclasses.replace(
+        data,
+        expected_bits_per_byte=expected,
+        planned_steps=training.steps,
+        needed_steps=needed,
+    )
     # Of people's own chats the page shows no line: it may be private, and asks out of the blue.
     if data.chat and not data.datasets and not options.me:
         split = "train" if data.few_held_out else "val"

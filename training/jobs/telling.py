@@ -13,9 +13,8 @@ from gptcore.nn import build_model, count_parameters
 from gptcore.system.wording import counted, duration
 from training.loop import Task
 from training.plan.given import doubts
+from training.run.clock import SPARED
 from training.run.directory import Run
-
-SPARED = 0.9  # of the time or the steps; what a plan leaves of them is no chance
 
 
 def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> None:
@@ -42,9 +41,8 @@ def tell(run: Run, task: Task, step_s: float, seconds: float, expected: str) -> 
             f"training ends after {counted(round(epochs), 'pass')} over it, as more would teach "
             f"it nothing new"
         )
-    # How often answers are to be read was measured; of plain text, more helps for longer.
-    if run.clock and run.data.chat and run.clock.most_steps * SPARED > training.steps:
-        share = run.clock.most_steps / training.steps
+    if run.data.needed_steps:
+        share = run.data.needed_steps / training.steps
         print(
             f"note: --minutes {float(run.options['minutes']):g} is less than this text needs: "
             f"give it about {duration(share * seconds)}, in which it is read "

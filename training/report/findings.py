@@ -128,7 +128,8 @@ def unfinished(history: History) -> Iterator[Finding]:
     before = losses[np.searchsorted(steps, 0.75 * steps[-1], side="right") - 1]
     if losses[-1] < min(FALL * before, before - LEAST_NATS):
         bits = history.bits_per_nat
-        longer = f"a longer training: {length(history, 2 * int(steps[-1]))}"
+        enough = max(2 * int(steps[-1]), history.run.data.needed_steps or 0)
+        longer = f"a longer training: {length(history, enough)}"
         yield Finding(
             f"The loss of unseen text was still falling at the end, from {bits * before:.2f} to "
             f"{bits * losses[-1]:.2f} bits per byte in the last quarter.",
@@ -149,12 +150,15 @@ def unexpected(history: History) -> Iterator[Finding]:
 
 
 def hurried(history: History) -> Iterator[Finding]:
-    """The machine became slower, or the text took long to read."""
-    planned, taken = history.run.data.planned_steps, history.run.train.steps
-    if history.is_at_end and planned and taken < FEWER * planned:
+    """Time was short, the machine became slower, or the text took long to read."""
+    data, taken = history.run.data, history.run.train.steps
+    wanted, what = data.planned_steps or 0, "planned steps"
+    if data.needed_steps:
+        wanted, what = data.needed_steps, "steps that these conversations need"
+    if history.is_at_end and taken < FEWER * wanted:
         yield Finding(
-            f"There was time for {taken:,} of the {planned:,} planned steps.",
-            f"a longer training: {length(history, planned)}",
+            f"There was time for {taken:,} of the {wanted:,} {what}.",
+            f"a longer training: {length(history, wanted)}",
         )
 
 

@@ -19,6 +19,8 @@ from statistics import mean
 
 from training.run.config import TrainConfig
 
+SPARED = 0.9  # of the time or the steps; what a plan leaves of them is no chance
+
 
 @dataclass(frozen=True)
 class Clock:
@@ -27,6 +29,10 @@ class Clock:
     budget_s: float  # seconds of training
     evaluation_steps: float  # an evaluation's estimated time, in steps; used until one is timed
     most_steps: int = 0  # that the text is worth, whatever the time allows; 0: any number
+
+    def needed(self, steps: int) -> int | None:
+        """Return the steps that the text is worth, if those that the time allows are fewer."""
+        return self.most_steps if steps < SPARED * self.most_steps else None
 
     def is_due(self, config: TrainConfig, done: int, seconds: float) -> bool:
         """Return whether the learning rate is about to fall, by steps done or by time used.

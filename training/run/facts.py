@@ -24,6 +24,7 @@ class RunData(TextFacts):
 
     shards: str | None = None  # folder or URL of the token shards; None for a translator
     planned_steps: int | None = None  # those that the expected bits per byte are for
+    needed_steps: int | None = None  # to learn its conversations, if the time allows for fewer
     n_tokens: int | None = None  # of the text
     held_out_tokens: int | None = None  # with a loss, which is measured on them
     held_out_bytes: int | None = None  # of these tokens
