@@ -46,7 +46,7 @@ TIMED_BYTES = 1e9  # of a larger file no second session is opened beside the fir
 REFERENCE_BYTES = 2**27  # of the first file's log probabilities; more of them are on the disk
 TOGETHER = 64  # tokens whose probabilities are in memory in double precision, 78 MB of 151,936
 Row = tuple[np.ndarray, np.ndarray]  # ids (T,) and targets (T,); an IGNORED target is not counted
-FittedTo = Callable[[Path], Iterable[np.ndarray]]  # of the portable graph in fp32: ids (T,)
+FittingTexts = Callable[[Path], Iterable[np.ndarray]]  # of the portable graph in fp32: ids (T,)
 
 
 @dataclass
@@ -128,16 +128,16 @@ def add_variants(
     rows: Iterable[Row],
     tokenizer: Tokenizer,
     force: bool,
-    fitted_to: FittedTo = lambda graph: (),
+    fitting_texts: FittingTexts = lambda graph: (),
 ) -> dict[str, Variant]:
     """Write the files into the folder and measure them; return the facts of those that are kept.
 
-    `fitted_to` returns the rows of ids, of other text, that 4 bits are fitted to.
+    `fitting_texts` returns the rows of ids, of other text, that 4 bits are fitted to.
     A file whose bits per byte are worse than fp32's by more than WORST is deleted, unless `force`
     is set; so is one in fp16 of a model that computes values which fp16 does not hold.
     """
     rows = list(rows)
-    texts = list(fitted_to(folder / VARIANTS["fp32"])) if {"q4", "q4f16"} & {*names} else []
+    texts = list(fitting_texts(folder / VARIANTS["fp32"])) if {"q4", "q4f16"} & {*names} else []
     for name in sorted(names):
         source, form = VARIANTS["fp32"], name
         if name == "q4f16" and "q4" in names:  # has the same integers, which are fitted once

@@ -19,7 +19,7 @@ from export.folder.copy import copy_files
 from export.folder.replace import check_model_folder
 from export.folder.serving import write_serving_graphs
 from export.folder.transformers_js import tell_transformers_js
-from export.folder.variants import FittedTo, Row, add_variants, calibration_rows, compared_rows
+from export.folder.variants import FittingTexts, Row, add_variants, calibration_rows, compared_rows
 from export.formats.graph import MOST_BYTES
 from export.formats.hugging_face import (
     chat_template_of,
@@ -157,7 +157,7 @@ class Smaller(NamedTuple):
 
     rows: Iterable[Row]
     tokenizer: Tokenizer
-    fitted_to: FittedTo
+    fitting_texts: FittingTexts
 
 
 def smaller_of(run: Run, parameters: int) -> Smaller:
@@ -184,8 +184,10 @@ def write_verified(
         different = f"the exported graph differs from the model: {target.out} was not written"
         require_passed(checks, different)
         if smaller:
-            rows, tokenizer, fitted_to = smaller
-            added = add_variants(folder, target.formats, rows, tokenizer, target.force, fitted_to)
+            rows, tokenizer, fitting_texts = smaller
+            added = add_variants(
+                folder, target.formats, rows, tokenizer, target.force, fitting_texts
+            )
             facts = replace(facts, variants=added)
         variants = facts.variants or ["fp32"]
         tell_transformers_js(folder, variants)

@@ -97,8 +97,8 @@ def export_pretrained(
     length = row_tokens(config)
     n_measured = max(LEAST_MEASURED, int(FLOPS / (2 * n_parameters)))
     rows = first_rows(measured_rows(tokenizer, facts.chat, text, length), n_measured)
-    fitted_to = partial(own_texts, config=config, tokenizer=tokenizer, is_chat=facts.chat)
-    return write_verified(target, facts, write, Smaller(rows, tokenizer, fitted_to))
+    fitting_texts = partial(own_texts, config=config, tokenizer=tokenizer, is_chat=facts.chat)
+    return write_verified(target, facts, write, Smaller(rows, tokenizer, fitting_texts))
 
 
 def check_shapes(weights: Weights, named: Mapping[str, Tensor], source: Path) -> None:

@@ -25,6 +25,7 @@ from gptcore.text.tokenizer import Tokenizer
 from training.machine.progress import progress
 
 N_TOKENS = 23_000  # of all texts, about
+MOST_TEXTS = 400  # of a model with a short context
 MOST_FLOPS = 2.5e13  # of writing them, which takes a large model some minutes
 LENGTH = 256  # most tokens of a text
 TOGETHER = 32  # texts, since each step reads all weights
@@ -41,7 +42,8 @@ def own_texts(
     config = replace(config, block_size=min(config.block_size, LENGTH))
     rng = np.random.default_rng(0)
     texts: list[np.ndarray] = []
-    n_tokens = min(N_TOKENS, int(2 * MOST_FLOPS / graph_bytes(graph)))  # two a weight of 4 bytes
+    affordable = int(2 * MOST_FLOPS / graph_bytes(graph))  # two FLOPs a weight, which has 4 bytes
+    n_tokens = min(N_TOKENS, MOST_TEXTS * config.block_size, affordable)
     bar = progress(None, "writing text to fit 4 bits to", n_tokens, " tokens")
     with bar, serving(graph, config) as inference:
         while sum(map(len, texts)) < n_tokens:

@@ -1,6 +1,7 @@
 """Texts that a model writes, to which its 4 bits are fitted."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,17 @@ def test_a_large_model_writes_less(folder: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(room, "MOST_FLOPS", 300 * graph_bytes(bundle.variants["fp32"]) / 2)
     texts = own_texts(bundle.variants["fp32"], bundle.config, bundle.tokenizer, False)
     assert 300 <= sum(map(len, texts)) <= 300 + bundle.config.block_size < 1000
+
+
+def test_a_model_with_a_short_context_writes_no_more_texts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a row of its own to fit to."""
+    bundle = load_bundle(folder)
+    monkeypatch.setattr(room, "MOST_TEXTS", 20)
+    config = replace(bundle.config, block_size=8)
+    texts = own_texts(bundle.variants["fp32"], config, bundle.tokenizer, False)
+    assert len(texts) == 24 and {*map(len, texts)} == {8}
 
 
 def test_a_model_that_has_no_serving_graph_writes_the_same(
