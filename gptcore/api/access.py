@@ -8,6 +8,7 @@ gptcore.api.access.Refused: this server needs a key: Authorization: Bearer KEY
 import asyncio
 import hmac
 import json
+import math
 import re
 import time
 from collections import Counter, OrderedDict, deque
@@ -35,15 +36,21 @@ REPLIES = 16  # most of a call, and most that one of several addresses waits for
 ALL_REPLIES = 400  # most that all addresses wait for; a process may have 4,096 open files
 MINUTE = 60.0
 CLIENTS = 10_000  # whose calls of the last minute are known
+RETRY_SECONDS = 5
 GUESSES = 10  # wrong keys and passwords of one address in a minute
 
 
 class Refused(Exception):
-    """A call that is answered with an error: a status, a reason, and OpenAI's name for it."""
+    """A call that is answered with an error: a status, a reason, and OpenAI's name for it.
 
-    def __init__(self, status: int, reason: str, code: str | None = None):
+    wait: seconds after which the same call may be answered, if it is too often or the server busy.
+    """
+
+    def __init__(
+        self, status: int, reason: str, code: str | None = None, wait: int = RETRY_SECONDS
+    ):
         super().__init__(reason)
-        self.status, self.code = status, code
+        self.status, self.code, self.wait = status, code, wait
 
     def answer(self, headers: dict[str, str] | None = None) -> Response:
         """Return the answer of a page; the API's has OpenAI's form."""
@@ -156,8 +163,9 @@ class Rate:
         while times and now - times[0] > MINUTE:
             times.popleft()
         if len(times) >= self.most:
-            told = f"more than {self.most} {self.what} in a minute: try again later"
-            raise Refused(429, told, "rate_limit_exceeded")
+            wait = math.ceil(times[0] + MINUTE - now)
+            told = f"more than {self.most} {self.what} in a minute: try again in {wait} seconds"
+            raise Refused(429, told, "rate_limit_exceeded", wait)
 
     def count(self, client: object) -> None:
         self.calls.setdefault(client, deque(maxlen=self.most)).append(time.monotonic())

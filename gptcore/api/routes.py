@@ -20,7 +20,7 @@ from starlette.requests import Request as Call
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from gptcore.api.access import Access, Receive, Refused, Scope, Send, read_json
+from gptcore.api.access import RETRY_SECONDS, Access, Receive, Refused, Scope, Send, read_json
 from gptcore.api.bodies import ParsedCall, read_chat, read_completion
 from gptcore.api.document import openapi
 from gptcore.api.forms import ChatForm, Form, TextForm, Usage, error_json
@@ -36,7 +36,6 @@ from gptcore.models import Models, NotHere, NotOpened
 
 ADDRESSES = ("/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/models")
 PATHS = ("/v1/", "/health", "/ready", "/metrics")
-RETRY_SECONDS = 5
 LIMITED = "rate_limit_error"  # OpenAI's name for what may be tried again
 INVALID = "invalid_request_error"
 INTERNAL = "internal error: see the server's log"
@@ -70,7 +69,7 @@ class Api:
         cors = Middleware(CORSMiddleware, allow_origins=[*access.origins], allow_methods=["*"],
                           allow_headers=["*"])  # fmt: skip
         handlers: dict[Any, Any] = {
-            Refused: lambda call, no: self.refusal(no.status, str(no), no.code),
+            Refused: lambda call, no: self.refusal(no.status, str(no), no.code, no.wait),
             NotHere: lambda call, no: self.refusal(404, str(no), "model_not_found"),
             NotOpened: lambda call, no: self.refusal(503, str(no), "model_not_opened"),
             Busy: lambda call, busy: self.refusal(429, str(busy), "busy"),
@@ -87,10 +86,12 @@ class Api:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self.app(scope, receive, send)
 
-    def refusal(self, status: int, message: str, code: str | None = None) -> Response:
+    def refusal(
+        self, status: int, message: str, code: str | None = None, wait: int = RETRY_SECONDS
+    ) -> Response:
         kind = "server_error" if status >= 500 else INVALID
         kind = LIMITED if status == 429 else kind
-        headers = {"Retry-After": str(RETRY_SECONDS)} if status in (429, 503) else {}
+        headers = {"Retry-After": str(wait)} if status in (429, 503) else {}
         return JSONResponse(error_json(message, kind, code), status, headers)
 
     async def health(self, call: Call) -> Response:

@@ -135,7 +135,9 @@ def test_too_many_calls_in_a_minute_are_refused_for_each_key(nano: OnnxModel) ->
                 requests.get(f"{url}/v1/models", headers=headers, timeout=SECONDS) for _ in range(3)
             ]
             found[key] = [answer.status_code for answer in answers]
-            assert answers[-1].headers["Retry-After"]
+            wait = int(answers[-1].headers["Retry-After"])
+            assert 0 < wait <= 60
+            assert f"try again in {wait} seconds" in error_of(answers[-1], 429)
         assert found == {"one": [200, 200, 429], "two": [200, 200, 429]}
 
 
