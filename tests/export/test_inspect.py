@@ -69,7 +69,7 @@ def test_the_shapes_are_those_of_the_model(seen: Inspection) -> None:
     n = len(seen.tokens)
     assert n == len(seen.token_ids) > 8
     assert seen.attention.shape == seen.scores.shape == (2, 4, n, n)
-    assert seen.embeddings.shape == (n, 64) and seen.positions.shape == (n, 16)
+    assert seen.embeddings.shape == (n, 64) and seen.positions.shape == (n, 8)
     assert seen.queries.shape == (2, 4, n, 16)
     assert seen.keys.shape == seen.values.shape == (2, 2, n, 16)
     assert seen.normed.shape == (2, 2, n, 64)
@@ -297,7 +297,7 @@ def test_the_graph_is_standard_and_has_named_axes(inspectable: Path) -> None:
         "input_ids": [B, T],
         "logits": [B, T, 512],
         "embeddings": [B, T, 64],
-        "positions": [1, T, 16],
+        "positions": [1, T, 8],
         "scores": [B, 2, 4, T, T],
         "attention": [B, 2, 4, T, T],
         "queries": [B, 2, 4, T, 16],

@@ -207,7 +207,7 @@ def shaped(*shape: int) -> Callable[[np.ndarray], bool]:
     [
         (ENCODER, shaped(64, 64), 3.0),
         (ENCODER, shaped(320, 64), 3.0),
-        (ENCODER, shaped(32, 16), 0.0),
+        (ENCODER, shaped(32, 8), 0.0),
         (DECODER, shaped(64, 64), 3.0),
         (DECODER, shaped(320, 64), float("nan")),
     ],
