@@ -70,13 +70,13 @@ def write_serving(source: Path, path: Path, config: ModelConfig) -> None:
 
 
 def is_plain(config: ModelConfig) -> bool:
-    """Say whether attention is ONNX Runtime's plain one; otherwise it is the tiled one.
+    """Say whether the graph is to use ONNX Runtime's plain attention, and not its tiled one.
 
-    A step after 512 tokens and more is 3 to 20 % shorter with it. The tiled one's loops for a
-    single query are slow; the plain one multiplies a query with the keys where they lie, if the
-    product has no scale, and else copies them for each head. So the tables by which queries and
-    keys are turned hold the scale, its square root each, and a sink selects the plain one: one of
-    minus infinity adds nothing to the softmax. A prompt's scores must be small enough to be kept.
+    The plain one is faster for a single token after a long text, but only if it need not scale the
+    scores (docs/log.md, 2026-11-30). So the scale is put into the rotary tables, its square root
+    each, as they multiply both queries and keys. The operator has no option for the plain one, but
+    takes it if it is given a sink, a further score in each softmax; ours is minus infinity, which
+    changes nothing. The plain one keeps all scores of a prompt's part, so they must not be many.
     """
     return "rotary" in config.position and config.n_head * config.block_size <= MOST_SCORES
 

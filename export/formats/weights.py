@@ -8,7 +8,6 @@ A folder has `model.safetensors`, or the shards that `model.safetensors.index.js
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -24,13 +23,14 @@ from gptcore.families import family
 from gptcore.nn.llama import to_llama
 from gptcore.system.files import write_json
 
+UNSCALED = (torch.float64, torch.float32, torch.float16, torch.bfloat16)  # others need a scale
 SHARD_BYTES = 2_000_000_000  # most bytes of a file, unless one tensor has more
 
 
 class Weights(Mapping[str, Tensor]):
     """The tensors of a folder by name, each read as fp32 when it is asked for.
 
-    Raises UserError if a file is missing or damaged, or a tensor of whole numbers.
+    Raises UserError if a file is missing or damaged, or a tensor is quantised.
     """
 
     def __init__(self, folder: Path):
@@ -41,14 +41,13 @@ class Weights(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         with safe_open(path := self.files[name], "pt") as file:
             tensor = file.get_tensor(name)
-            if tensor.is_floating_point():
-                with suppress(NotImplementedError):  # of 4 bits
-                    # A copy: the tensor that is read is a part of the file.
-                    return tensor.to(torch.float32, copy=True)
-            raise UserError(
-                f"{path}: {name} is of {tensor.dtype}, as in a quantised model, which is not "
-                f"supported: name the model that it was made from"
-            )
+            if tensor.dtype not in UNSCALED:
+                raise UserError(
+                    f"{path}: {name} is of {tensor.dtype}, as in a quantised model, which is not "
+                    f"supported: name the model that it was made from"
+                )
+            # A copy: the tensor that is read is a part of the file.
+            return tensor.to(torch.float32, copy=True)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor, which is not read."""

@@ -156,8 +156,11 @@ def test_a_window_that_is_no_shorter_than_the_context_changes_nothing() -> None:
         assert read_config(settings, Path("config.json"), context).block_size == window
 
 
-@pytest.mark.parametrize("kind", [torch.int8, torch.float4_e2m1fn_x2], ids=str)
-def test_weights_of_whole_numbers_or_4_bits_are_refused(tmp_path: Path, kind: torch.dtype) -> None:
+QUANTISED = [torch.int8, torch.float8_e4m3fn, torch.float4_e2m1fn_x2]
+
+
+@pytest.mark.parametrize("kind", QUANTISED, ids=str)
+def test_quantised_weights_are_refused(tmp_path: Path, kind: torch.dtype) -> None:
     values = torch.ones(2, dtype=torch.int8).view(kind)
     save_file({"a": values}, tmp_path / "model.safetensors")
     with pytest.raises(UserError, match=rf"a is of {kind}, as in a quantised model"):
