@@ -53,6 +53,7 @@ from training.step import step
 NAMES = {  # of the figures of an evaluation, for people
     "bits_per_byte": "bits per byte of unseen text",
     "train_loss": "bits per byte of the training text",
+    "recall": "of the replies known word for word",
     "bleu": "BLEU",
     "chrf": "chrF",
 }

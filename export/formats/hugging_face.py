@@ -6,7 +6,6 @@
 """
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -245,8 +244,16 @@ def recover_merges(ranks: dict[bytes, int]) -> list[tuple[bytes, bytes]]:
 
 def bpe_parts(ranks: dict[bytes, int], token: bytes) -> tuple[bytes, bytes]:
     parts = [token[i : i + 1] for i in range(len(token))]
+
+    def rank(at: int) -> int:
+        return ranks.get(parts[at] + parts[at + 1], len(ranks))
+
+    # After a merge only the pairs beside it are new: a file can hold tokens of thousands of bytes.
+    pairs = [rank(at) for at in range(len(parts) - 1)]
     while len(parts) > 2:
-        pairs = [ranks.get(a + b, len(ranks)) for a, b in pairwise(parts)]
-        at = min(range(len(pairs)), key=pairs.__getitem__)
+        at = pairs.index(min(pairs))
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        del pairs[at]
+        for near in range(max(at - 1, 0), min(at + 1, len(pairs))):
+            pairs[near] = rank(near)
     return parts[0], parts[1]

@@ -196,6 +196,27 @@ def test_less_time_than_conversations_need_is_told_again_at_the_end(
         )
 
 
+@pytest.mark.parametrize(("recall", "first"), [(0.5, "There was"), (0.97, "Asked in")])
+def test_a_table_that_is_known_by_heart_needs_no_more_time(
+    tmp_path: Path, recall: float, first: str
+) -> None:
+    run = run_with(tmp_path, FALLING, [4, 3, 2.5, 2.3], planned=100, minutes="2")
+    run.log(step=100, recall=recall, **run.evaluations()[100])
+    data = dataclasses.replace(run.data, held_out_tokens=57, needed_steps=425)
+    said = findings(History(dataclasses.replace(run, data=data)))
+    assert said[0].text.startswith(first)
+    known = next(found for found in said if "word for word" in found.text)
+    assert f"gives {recall:.0%} of these replies" in known.text and not known.remedy
+
+
+def test_replies_that_are_not_known_need_a_longer_training(tmp_path: Path) -> None:
+    run = run_with(tmp_path, FALLING, [4, 3, 2.5, 2.3], planned=100, minutes="2")
+    run.log(step=100, recall=0.5, **run.evaluations()[100])
+    data = dataclasses.replace(run.data, held_out_tokens=57)
+    known, _ = findings(History(dataclasses.replace(run, data=data)))
+    assert known.remedy == "a longer training, if all should be: --minutes 4"
+
+
 def test_a_loss_over_hardly_a_text_says_little(tmp_path: Path) -> None:
     run = run_with(tmp_path, FALLING, [4, 3, 3.2, 3.5], [3.9, 2.5, 1.5, 0.8])
     for held_out, said in (

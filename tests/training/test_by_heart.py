@@ -45,3 +45,4 @@ def test_a_table_learned_by_heart_is_answered_without_the_rows_before_it(tmp_pat
     said = ["".join(p.text for p in chat(model, messages, Sampling(0.0))) for messages in asked]
     right = [reply.strip() == answer for reply, (_, answer) in zip(said, table)]
     assert sum(right) >= 0.95 * len(table), [*zip(table, said)]
+    assert run.summary()["recall"] == pytest.approx(sum(right) / len(table), abs=0.05)

@@ -14,6 +14,7 @@ from gptcore.nn.gpt import GPT, whole_sequence
 from training.data.batches import Batches
 from training.data.rows import Rows
 from training.data.shards.folder import Shards
+from training.evaluation.recall import recall
 from training.evaluation.validation import evaluate, write_samples
 from training.machine.processes import World
 from training.run.base import FAMILY, keep_family
@@ -32,6 +33,7 @@ class LanguageModelling:
         self.train_rows = Rows(shards, "train", self.block_size)
         self.val_rows = Rows(shards, "val", self.block_size)
         # Of a small text all but one document is learned, so what is learned is shown.
+        self.by_heart = run.data.few_held_out and run.data.chat
         self.shown_rows = self.train_rows if run.data.few_held_out else self.val_rows
         self.batches = Batches(self.train_rows, self.config.seed, self.config.batch_size)
         self.steps_per_epoch = len(self.train_rows) / self.config.batch_size
@@ -54,14 +56,19 @@ class LanguageModelling:
         return model(**whole_sequence(x))[0]
 
     def evaluate(self, model: GPT) -> dict[str, float]:
-        """Measure the whole held-out split, and a sample of the training text."""
+        """Measure the whole held-out split, and a sample of the training text.
+
+        Of a few conversations, count the replies that are known by heart, too.
+        """
         batch_size = min(8, self.config.micro_batch_size) * self.world.size
         result = evaluate(model, self.val_rows, batch_size, None, self.world)
         sample = self.train_rows.sample(TRAIN_SAMPLE_TOKENS)
+        known = {"recall": recall(model, self.train_rows)} if self.by_heart else {}
         return {
             "val_loss": result.loss,
             "bits_per_byte": result.bits_per_byte,
             "train_loss": evaluate(model, self.train_rows, batch_size, sample, self.world).loss,
+            **known,
         }
 
     def samples(self, model: GPT) -> list[tuple[str, str]]:
