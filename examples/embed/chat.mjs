@@ -6,6 +6,7 @@
 //   node examples/embed/chat.mjs kit --check          compares it with kit/vectors.json
 //
 // The last argument is the temperature; without it the likeliest token is taken.
+import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 
@@ -17,6 +18,10 @@ import { Kit } from "./kit.mjs";
 const [folder, message = "Hello!", temperature = "0"] = process.argv.slice(2);
 if (!folder) {
   console.error("usage: node chat.mjs KIT [MESSAGE | --check] [TEMPERATURE]");
+  process.exit(2);
+}
+if (!existsSync(join(folder, "contract.json"))) {
+  console.error(`${folder} is no kit: python -m export embed MODEL --out KIT makes one`);
   process.exit(2);
 }
 const read = async (name) => JSON.parse(await readFile(join(folder, name), "utf-8"));

@@ -201,8 +201,9 @@ def read_fields(body: Any, model: OnnxModel) -> tuple[Fields, tuple[str, ...]]:
     usual = asdict(usual_sampling(model.bundle.facts))
     given = read_as(Fields, usual | values, "the body")
     check_within("n", given.n, 1, REPLIES)
-    stop = body.get("stop") or []
-    return given, check_stops([stop] if isinstance(stop, str) else stop)
+    stop = body.get("stop")
+    stops = [] if stop in (None, "") else [stop] if isinstance(stop, str) else stop
+    return given, check_stops(stops)
 
 
 def read_format(name: str, wanted: Any) -> Any:

@@ -8,6 +8,7 @@ separated by commas), or the one that is typed at the start.
 import argparse
 import getpass
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from gptcore.api.access import Access
 
 KEYS = "GPTCORE_API_KEY"
+# As browsers send it: with nothing after the port, not even a slash. "null" is a local file's.
+ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,6 +115,12 @@ def choose_access(options: argparse.Namespace, host: str) -> "Access":
 
     if options.rate_limit is not None and options.rate_limit < 1:
         raise UserError(f"--rate-limit {options.rate_limit}: choose 1 or more, or leave it out")
+    for origin in options.cors:
+        if not ORIGIN.fullmatch(origin):
+            raise UserError(
+                f"--cors {origin}: name pages by how their addresses begin, such as "
+                f"https://example.com, or give * for all"
+            )
     return Access(read_keys(options), options.cors, options.rate_limit, options.behind_proxy, host)
 
 

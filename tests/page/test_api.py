@@ -445,6 +445,7 @@ def test_fields_that_are_not_known_and_null_are_ignored(post) -> None:
         ({"messages": HELLO, "modalities": ["text", "audio"]}, "modalities (['text', 'audio'])"),
         ({"messages": HELLO, "stop": [""]}, "stop must be"),
         ({"messages": HELLO, "stop": 5}, "stop must be"),
+        ({"messages": HELLO, "stop": False}, "stop must be"),
         ({"messages": HELLO, "stop": ["x"] * 17}, "stop holds 17 texts: give at most 16"),
         ({"messages": HELLO, "stop": "x" * 101}, "stop has 101 characters: give at most 100"),
         ({"messages": HELLO, "logprobs": 3}, "logprobs=3 is not of type bool"),

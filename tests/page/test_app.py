@@ -291,6 +291,12 @@ def test_a_wrong_option_of_the_api_is_told_before_anything_is_loaded(
     assert said.startswith("error: --rate-limit 0: choose 1 or more")
 
 
+@pytest.mark.parametrize("origin", ["example.com", "https://example.com/", "https://a.com/page"])
+def test_an_origin_that_no_browser_sends_is_refused(origin: str, refused: Refused) -> None:
+    said = refused(main, "--model", NANO, "--port", 0, "--cors", "http://localhost:5173", origin)
+    assert said.startswith(f"error: --cors {origin}: name pages by how")
+
+
 def test_the_model_that_ships_greets_back(serve: Serve) -> None:
     shipped = load_model(default_model())
     reply = Client(serve(shipped), verbose=False).predict("Hello!", temperature=0, api_name="/chat")

@@ -13,7 +13,7 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import NANO, ROOT
 from playwright.sync_api import Browser, expect
 from sites import Quiet
 
@@ -130,6 +130,12 @@ def test_an_embedding_example_prints_our_greedy_reply(embed: list, nano: OnnxMod
 @pytest.mark.parametrize("example", EMBEDDED)
 def test_an_embedding_example_proves_itself_by_the_vectors(embed: list) -> None:
     assert output(*embed, "--check").splitlines() == PROVEN
+
+
+@pytest.mark.parametrize("example", EMBEDDED)
+def test_an_embedding_example_refuses_a_folder_that_is_no_kit(embed: list) -> None:
+    result = subprocess.run([*embed[:-1], NANO], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2 and f"{NANO} is no kit: python -m export" in result.stderr
 
 
 @pytest.mark.parametrize("example", EMBEDDED)
