@@ -112,9 +112,11 @@ class ModelConfig:
                 remedy = f"choose one of {choices}" if choices else f"choose an even {whole_name}"
                 raise UserError(f"{name}={part} does not divide {whole_name}={whole}: {remedy}")
         if self.head_dim % 2 and "rotary" in self.position:
+            own = f"head_size={self.head_size}"
+            share = f"n_embd / n_head = {self.head_dim}"
             raise UserError(
-                f"head_dim = {'head_size' if self.head_size else 'n_embd / n_head'} = "
-                f"{self.head_dim} is odd, and rotary positions rotate pairs of dimensions: change "
+                f"{own if self.head_size else share} is odd, and rotary positions rotate pairs of "
+                f"dimensions: change "
                 f"{'it' if self.head_size else f'n_head={self.n_head} or n_embd={self.n_embd}'}"
             )
         if self.n_embd % 2 and self.position == "sinusoidal":

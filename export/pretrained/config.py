@@ -4,6 +4,7 @@
 30
 """
 
+import re
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -29,6 +30,22 @@ SUPPORTED = {  # keys of config.json, and the values that gptcore's Llama suppor
 
 # What a family's class of transformers takes for a key that config.json leaves out.
 DEFAULTS = {"qwen3": {"head_dim": 128}}
+
+KEYS = {  # of config.json, by the names of our fields
+    "block_size": "max_position_embeddings",
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "n_kv_head": "num_key_value_heads",
+    "head_size": "head_dim",
+    "n_embd": "hidden_size",
+    "n_inner": "intermediate_size",
+    "norm_eps": "rms_norm_eps",
+    "rope_factor": "factor",
+    "rope_slow": "low_freq_factor",
+    "rope_fast": "high_freq_factor",
+    "rope_context": "original_max_position_embeddings",
+}
+OUR_NAME = re.compile(rf"\b(?:{'|'.join(KEYS)})\b")
 
 
 @dataclass(frozen=True)
@@ -87,7 +104,8 @@ def read_config(settings: dict[str, Any], path: Path, context: int | None) -> Mo
             **read_rope(settings),
         )
     except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+        said = OUR_NAME.sub(lambda found: KEYS[found[0]], str(error))
+        raise UserError(f"{path}: {said}") from None
     return config
 
 
