@@ -369,6 +369,16 @@ GEMMA = {"model_type": "gemma"}
             {"num_key_value_heads": 2},
             "num_key_value_heads=2 does not divide num_attention_heads=9: choose one of [1, 3, 9]",
         ),
+        (
+            "generation_config.json",
+            {"eos_token_id": [2, 99_999]},
+            "eos_token_id=99999 is no token's id",
+        ),
+        (
+            "generation_config.json",
+            {"eos_token_id": "</s>"},
+            "eos_token_id='</s>' is no token's id",
+        ),
         ("config.json", {"rms_norm_eps": 2.0}, "config.json: rms_norm_eps=2.0 is out of range"),
         (
             "config.json",
