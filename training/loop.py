@@ -93,15 +93,18 @@ def train(
 ) -> dict[str, Any] | None:
     """Train to the last step and return the summary, or None if the run was paused.
 
-    `initial`: weights to start from (fine-tuning). Ctrl-C pauses it: the state is saved after the
-    step. A step whose loss or gradient is not finite updates nothing. Raises UserError after
-    MAX_BAD_STEPS such steps in a row, and if there is nothing to resume.
+    `initial`: weights to start from (fine-tuning); emptied, unless some are kept. Ctrl-C pauses
+    it: the state is saved after the step. A step whose loss or gradient is not finite updates
+    nothing. Raises UserError after MAX_BAD_STEPS such steps in a row, and if there is nothing to
+    resume.
     """
     world, checkpoint = task.world, open_checkpoint(run) if resume else None
     with waiting("opening the weights"):
         if resume and run.train.lora:
             initial = first_weights(run)  # beside the adapters, which alone are in the checkpoint
         settings, state = build_state(run.model, run.train, world, checkpoint, initial)
+        if initial and not run.train.keep:
+            initial.clear()  # nobody reads them again, and they take as much memory as the model
     run = replace(run, train=settings)
     records = Records(run, world, state.step if resume else None)
     if world.is_first and resume:

@@ -149,6 +149,7 @@ def serve(
 def ours(run: Run, task: LanguageModelling, options: argparse.Namespace) -> Step:
     initial, _ = open_base(options.model)
     _, state = build_state(run.model, run.train, World(), initial=initial)
+    initial.clear()  # as the training does
     return lambda number: step(state, task.batch(number), task.logits, run.train)["loss"]
 
 

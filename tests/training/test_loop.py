@@ -393,3 +393,14 @@ def test_records_get_every_figure_and_are_closed_at_the_end_and_at_a_pause(
     assert kept.n_closed == 1
     assert kept.steps == ([1] if pause else [1, 2])
     assert kept.texts == ([] if pause else [(2, [("Once", "upon a time")])])
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5])
+def test_weights_that_are_read_no_more_are_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: float
+) -> None:
+    """They take as much memory as the model."""
+    run = new_run(tmp_path, steps=2, keep=keep)
+    initial = {name: p.detach().clone() for name, p in build_model(SMALL).named_parameters()}
+    trained(run, Timed([1, 1]), monkeypatch, initial=initial)
+    assert bool(initial) == bool(keep)
