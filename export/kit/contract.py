@@ -46,7 +46,7 @@ TRIMS = (
     " White space around a message is removed first, as Python's\n`strip()` does: U+001C to U+001F "
     "and U+0085 are such, U+FEFF is not."
 )
-BASE = "This model continues texts and knows no conversation. A text begins with {text}."
+BASE = "This model continues texts and knows no conversation. {opening}."
 
 
 def contract(bundle: Bundle, graphs: dict[str, str]) -> dict[str, Any]:
@@ -147,8 +147,12 @@ def page(bundle: Bundle, facts: dict[str, Any], vectors: dict[str, Any]) -> str:
         ),
         stop=", ".join(map(str, facts["stop"])),
         title="A conversation" if chat else "A text",
-        chat=chat_page(chat) if chat else BASE.format(text=written(facts["text"])),
+        chat=chat_page(chat) if chat else BASE.format(opening=opening(facts["text"])),
     )
+
+
+def opening(parts: list[int | str]) -> str:
+    return f"A text begins with {written(parts)}" if parts else "Nothing opens a text"
 
 
 def chat_page(chat: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from gptcore.system.files import check_links
 # Files of an earlier push that go if the folder lacks them; what people add by hand stays.
 # A model's folder goes whole: the page of a Space would take what is left of it for a model.
 OURS = ["*.onnx", "*.onnx_data", "*.safetensors", "*.safetensors.index.json"]
-OURS += ["gptcore/*", "models/*"]
+OURS += ["gptcore/*", "models/*", "tokenizer.facts.json", "source_tokenizer/*"]
 
 
 def push(folder: Path, repo: str, private: bool = False) -> str:

@@ -35,6 +35,7 @@ async function answer(request) {
   const kept = await cache.match(request, { ignoreVary: true });
   const asked = async () => {
     const response = await fetch(request, { cache: "no-cache" }); // else a browser keeps old files for days
+    if (kept && response.status >= 500) return kept; // the host is down
     if (response.ok) cache.put(request, response.clone()).catch(() => {}); // the disk may be full
     return response;
   };

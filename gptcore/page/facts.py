@@ -13,6 +13,7 @@ from gptcore.engine.inputs import usual_sampling
 from gptcore.engine.sampling import SETTINGS, Setting
 from gptcore.facts import ModelFacts
 from gptcore.system.files import shown
+from gptcore.system.wording import word
 from gptcore.text.chat_format import ChatFormat
 from gptcore.text.tokenizer import FACTS_NAME
 from gptcore.text.tokenizer import read_facts as read_tokenizer_facts
@@ -53,7 +54,7 @@ def view_facts(facts: ModelFacts, folder: Path) -> dict[str, Any]:
         "examples": examples_of(facts),
         "inspect": INSPECT in facts.sha256,
         "untrained": UNTRAINED in facts.sha256,
-        "folder": shown(folder),
+        "folder": word(shown(folder)),
         "tokenizer": facts.sha256.get("tokenizer.json", "")[:16],
         "usual_system": form.usual_system,
         "config": {name: getattr(facts.config, name) for name in SIZES},

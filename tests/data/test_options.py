@@ -1,9 +1,11 @@
 """What a training reads: the project's own dialogues if nothing is named, never by a mistake."""
 
 from argparse import Namespace
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
+from chatml import FOREIGN
 from conftest import Refused
 from token_shards import BYTES
 
@@ -12,9 +14,10 @@ from gptcore.config import PRESETS
 from gptcore.text.chat_template import messages_of
 from gptcore.text.tokenizer import Tokenizer
 from training.__main__ import main
+from training.commands.train import stored_bytes
 from training.data.corpus import tokenizer_with_system
-from training.data.shards.folder import prepare
-from training.data.sources import OWN, name_of, run_data_of
+from training.data.shards.folder import MANIFEST, prepare
+from training.data.sources import OWN, finished_shards, name_of, run_data_of
 from training.data.survey import survey
 from training.formats.places import find_files
 from training.jobs.options import Text, read_text, tokenised
@@ -35,6 +38,20 @@ def test_without_a_text_the_dialogues_are_read_and_the_run_knows_it(
     shards = tokenised(options, text, tmp_path, PRESETS["tiny"], str(tmp_path / "tokenizer"))
     data = run_data_of(shards, text.source, text.datasets)
     assert data.source == "60 made-up dialogues" and data.datasets == {"dialogues": 1.0}
+
+
+def test_shards_for_a_model_made_elsewhere_have_its_whole_tokenizer(tmp_path: Path) -> None:
+    """Without its chat format they would have another one than --init of that model."""
+    FOREIGN.save(tmp_path / "theirs")
+    (tmp_path / "text.txt").write_text("A line of a text.\n" * 300)
+    words = ["shards", "text.txt", "--tokenizer", "theirs", "--shards", "made"]
+    with chdir(tmp_path):
+        assert main(words) == 0
+        [manifest] = Path("made").rglob(MANIFEST)
+        shards = finished_shards(str(manifest.parent), tmp_path, "theirs")
+    assert shards.tokenizer.special == FOREIGN.special and not shards.tokenizer.is_ours
+    options = Namespace(text=[], shards=str(tmp_path / manifest.parent))
+    assert stored_bytes(options) == 300 * len("A line of a text.\n"), "which choose the preset"
 
 
 def test_of_held_out_conversations_the_replies_are_counted(

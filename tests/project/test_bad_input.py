@@ -140,6 +140,15 @@ def test_an_existing_run_is_not_overwritten(
     assert said == (f"error: {copy} holds a run already: add --resume, or choose another --out")
 
 
+def test_a_plan_beside_a_run_takes_nothing_of_it(
+    chats: Path, copy: Path, train: tuple, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(path.stat().st_mtime_ns for path in copy.rglob("*"))
+    assert training_main([str(w) for w in (chats, *train, "--out", copy, "--plan")]) == 0
+    assert "passes over the text" in capsys.readouterr().out
+    assert sorted(path.stat().st_mtime_ns for path in copy.rglob("*")) == before
+
+
 @pytest.mark.parametrize("name", ["gptcore.json", "config.json", "summary.json"])
 def test_no_file_that_a_run_would_replace_is_touched(
     name: str, chats: Path, tmp_path: Path, refused: Refused, train: tuple

@@ -60,6 +60,15 @@ def test_a_complete_run_is_said_to_be_complete(
     assert "the run is complete, at step 40" in capsys.readouterr().out
 
 
+def test_a_complete_run_without_its_tokenizer_cannot_be_exported(
+    run: Run, tmp_path: Path, refused: Refused
+) -> None:
+    path = shutil.copytree(run.path, tmp_path / "copy")
+    (path / "tokenizer" / "tokenizer.tiktoken").write_bytes(b"no ranks")
+    said = refused(main, "doctor", path)
+    assert "is complete, at step 40, but nothing can be exported before they are sound" in said
+
+
 def test_damage_is_named_and_the_step_before_it_offered(copy: Run, refused: Callable) -> None:
     newest, before = list_checkpoints(copy.checkpoints)[:2]
     (newest / MODEL).write_bytes((newest / MODEL).read_bytes()[:-7])

@@ -4,24 +4,28 @@ import json
 import random
 import re
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from token_shards import BYTES
 
 from gptcore.checks import UserError
 from gptcore.config import PRESETS
 from gptcore.system.wording import duration
 from training.__main__ import main
 from training.commands.train import is_shape_open, preset_of
-from training.data.shards.folder import load_shards
+from training.data.rows import Rows
+from training.data.shards.folder import load_shards, prepare
 from training.jobs.language import NO_LONGER
-from training.plan.given import NEW, TUNED, doubts, fitted, in_time
+from training.machine.processes import World
+from training.plan.given import NEW, TUNED, Given, doubts, fitted, in_time
 from training.plan.plan import Plan
 from training.plan.scaling import Facts
 from training.run.clock import Clock
-from training.run.config import TRAININGS, TrainConfig
+from training.run.config import FINE_TUNING, TRAININGS, TrainConfig
 from training.run.directory import Run
 
 SETTINGS = [TrainConfig(), *TRAININGS.values()]
@@ -85,11 +89,23 @@ def test_a_fine_tuning_takes_no_longer_than_it_is_given() -> None:
     smaller = in_time(plan, 12, 4000, ()).training  # one evaluation, ten seconds of steps
     assert smaller.batch_size == 16 and smaller.steps == smaller.eval_every == 20
     assert smaller.micro_batch_size <= 16
-    with pytest.raises(UserError, match=r"--minutes 0\.2 is too few: 20 steps take 0\.37 min"):
+    with pytest.raises(UserError, match=r"too few for 20 steps: give at least 0\.4"):
         in_time(plan, 12, 4000, ("batch_size",))
     slow = Plan(1, PRESETS["tiny"], training, Facts(10**6, 4.0), step_s=400.0, evaluation_s=2.0)
-    with pytest.raises(UserError, match=r"20 steps take 4\.2 minutes"):
+    with pytest.raises(UserError, match=r"too few for 20 steps: give at least 4\.6"):
         in_time(slow, 12, 4000, ())
+
+
+def test_a_fine_tuning_with_minutes_is_bound_by_them_and_by_the_text(tmp_path: Path) -> None:
+    """Of a large text it stopped after a preset's steps, and said that the text needs no more."""
+    texts = [f"{n} " + "A word and another. " * 160 for n in range(30)]
+    shards = prepare(lambda: texts, tmp_path, 0, BYTES)
+    one_row = replace(FINE_TUNING, batch_size=1, micro_batch_size=1, steps=5)
+    given = Given(PRESETS["tiny"], one_row, ("batch_size",), tmp_path, 1000, World())
+    plan = given.plan(shards)
+    n_rows = len(Rows(shards, "train", 256))
+    assert plan.training.steps == plan.clock.most_steps == 4 * n_rows > 1000
+    assert replace(given, minutes=None).plan(shards).training.steps == 5
 
 
 @pytest.mark.parametrize(

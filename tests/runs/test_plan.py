@@ -403,6 +403,9 @@ def test_conversations_get_two_layers_at_least(depth: int | None, n_layers: tupl
     chats = dataclasses.replace(text, n_chats=text.n_documents)
     for found, n_layer in zip((text, chats), n_layers):
         assert Planner(minutes=1, depth=depth, settings=[]).shape(found).n_layer == n_layer
+        planner = Planner(minutes=1, depth=depth, settings=[])
+        planner.deepen(found.n_chats > 0)  # as for finished shards, which have no survey
+        assert min(planner.depths) == n_layer
 
 
 def test_a_pilot_run_measures_64_rows_at_most(

@@ -26,6 +26,7 @@ from training.machine.progress import waiting
 from training.run.base import first_weights
 from training.run.directory import Run
 
+INITIAL = "weights of --init"  # a part of a run
 WRITTEN_AGAIN = ("checkpoints/", "metrics", "summary")  # parts that a resumed run can do without
 
 
@@ -88,7 +89,7 @@ def parts_of(run: Run) -> Iterator[tuple[str, Callable[[], object]]]:
         if not run.is_settled or is_here:  # else nobody needs them any more
             yield f"token shards, {place}", lambda: check_shards(run)
         if run.train.lora or (run.train.keep and not run.is_settled):  # else mixed already
-            yield "weights of --init", lambda: first_weights(run)
+            yield INITIAL, lambda: first_weights(run)
     for path in list_checkpoints(run.checkpoints):
         yield f"checkpoints/{path.name}", partial(check_checkpoint, run, path)
 
@@ -140,7 +141,11 @@ def advise(run: Run, sound_steps: list[int], damaged: list[str]) -> str:
     command += " translate" if isinstance(run.model, Seq2SeqConfig) else ""
     needed = [name for name in damaged if not name.startswith(WRITTEN_AGAIN)]
     if run.is_settled and max(sound_steps, default=0) >= run.train.steps:
-        return f"the run is complete, at step {run.train.steps}"
+        complete = f"the run is complete, at step {run.train.steps}"
+        exported = [name for name in needed if name.endswith("tokenizer")]
+        exported += [INITIAL] * (INITIAL in needed and bool(run.train.lora))
+        sound = f", but nothing can be exported before they are sound: {', '.join(exported)}"
+        return complete + sound if exported else complete
     if needed:
         return f"nothing can be resumed before they are sound: {', '.join(needed)}"
     if not sound_steps:

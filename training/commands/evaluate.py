@@ -31,7 +31,8 @@ from training.evaluation.rounds import TEMPERATURE, Rounds, by_skill, hold, tran
 from training.formats.places import File, find_files
 from training.jobs.options import asked_of
 from training.machine.progress import waiting
-from training.run.directory import Run
+from training.run.base import check_not_foreign
+from training.run.directory import Run, check_writable
 
 SEEDS = 5  # sampled rounds of the suite
 
@@ -68,6 +69,8 @@ def run(options: argparse.Namespace) -> int:
     check_directory(options.directory)
     if options.out and options.out.is_dir():
         raise UserError(f"--out {options.out} is a folder: name a file in it")
+    if options.out:
+        check_writable(options.out.parent)
     report = evaluate(options, files, suite)
     if options.out:
         write_json(options.out, report)
@@ -79,6 +82,7 @@ def check_directory(path: Path) -> None:
     if (path / FACTS).is_file():
         read_facts(path)
     elif (path / "config.json").is_file():
+        check_not_foreign(path)
         Run.load(path)
     else:
         raise UserError(f"{path} is neither a training run nor an exported model folder")

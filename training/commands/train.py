@@ -11,9 +11,11 @@ from pathlib import Path
 from gptcore.checks import UserError
 from gptcore.config import DECODERS, ModelConfig
 from gptcore.system.command_line import INTERRUPTED
+from gptcore.system.files import read_sealed
 from gptcore.system.wording import word
 from gptcore.text.tokenizer import Tokenizer
 from training.data.encodings import NAMES
+from training.data.shards.folder import MANIFEST, is_finished, is_url
 from training.data.sources import OWN, folder_tokenizer
 from training.formats.places import find_files
 from training.jobs.options import (
@@ -118,7 +120,7 @@ def add_asked(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    stored = sum(file.size for file in find_files(options.text))
+    stored = stored_bytes(options)
     is_new = not goes_on(options)
     is_guessed = is_new and is_shape_open(options)
     if is_guessed:
@@ -160,6 +162,14 @@ def is_shape_open(options: argparse.Namespace) -> bool:
     return not options.preset and all(dial is None for dial in dials)
 
 
+def stored_bytes(options: argparse.Namespace) -> int:
+    """Return the bytes of the files, or of the text of finished shards on this machine."""
+    place = options.shards or ""
+    if options.text or not place or is_url(place) or not is_finished(place):
+        return sum(file.size for file in find_files(options.text))
+    return int(read_sealed(Path(place) / MANIFEST).get("n_bytes", 0))
+
+
 def preset_of(n_bytes: int) -> str:
     """Return the preset for a text; a text too short for the default preset gets a smaller one.
 
@@ -178,7 +188,8 @@ def check(options: argparse.Namespace) -> None:
             raise UserError(f"no training run at {OUT}, the default of --out: name one, {named}")
         Run.load(options.out)
     else:
-        check_free(options.out)
+        if not options.plan:
+            check_free(options.out)
         check_shards(options)
     asked_of(options)
     if options.tokenizer and options.tokenizer not in (OWN, *NAMES):

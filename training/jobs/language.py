@@ -20,7 +20,7 @@ from training.machine.processes import World, join
 from training.plan.given import Given
 from training.plan.plan import Plan
 from training.plan.planner import Planner
-from training.run.base import can_chat, open_base
+from training.run.base import can_chat, first_weights, open_base
 from training.run.directory import Run, check_free, locked_run, say_next
 from training.run.facts import Base, RunData
 from training.run.settings import describe, fixed_options, goes_on, names_of, resumed
@@ -39,14 +39,16 @@ def train_language(options: argparse.Namespace, looked: Text | None) -> dict[str
     `looked`: the files' texts; None for dialogues and finished shards, and to resume a run.
     Raises UserError for options that do not fit together or do not fit the run.
     """
+    if options.plan:  # of which nothing is kept
+        with join(options.timeout) as world:
+            return start(options, looked, world)
     with join(options.timeout) as world, locked_run(options.out, world.is_first):
         if goes_on(options):
             summary = go_on(options, world)
         else:
             check_free(options.out)
             summary = start(options, looked, world)
-        if not options.plan:
-            say_next(options.out, "python -m training", summary)
+        say_next(options.out, "python -m training", summary)
         return summary
 
 
@@ -58,6 +60,8 @@ def go_on(options: argparse.Namespace, world: World) -> dict[str, Any] | None:
     run = resumed(Run.load(options.out), options.set, fixed)
     if run.is_settled and run.data.shards:
         check_unfinished(run)  # before the shards are looked for, which the page deletes
+    if run.train.keep:
+        first_weights(run)  # which are mixed in at the end: hours later they may not be missing
     shards = world.in_turns(lambda: shards_of(run))
     task = LanguageModelling(run, shards, world)
     return train_and_keep(run, task, resume=True)
@@ -89,7 +93,8 @@ def new_run(
 ) -> Run:
     """Return the run of a plan, with its expected loss and example questions for the page."""
     training, expected = plan.training, plan.expected_bits_per_byte
-    clock = plan.clock if data.chat else None  # of plain text, more helps for longer
+    # Of a few conversations: they are to be known by heart.
+    clock = plan.clock if data.chat and data.few_held_out else None
     needed = clock.needed(training.steps) if clock else None
     data = dataclasses.replace(
         data,
@@ -98,7 +103,8 @@ def new_run(
         needed_steps=needed,
     )
     # Of people's own chats the page shows no line: it may be private, and asks out of the blue.
-    if data.chat and not data.datasets and not options.me:
+    # Whose the chats of finished shards are, nobody knows.
+    if data.chat and not data.datasets and not options.me and options.text:
         split = "train" if data.few_held_out else "val"
         rows = Rows(shards, split, training.row_length(plan.model.block_size))
         data = dataclasses.replace(data, examples=questions(rows))

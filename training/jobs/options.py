@@ -224,7 +224,9 @@ def tokenised(
     tokenizer = open_tokenizer(encoding, text.corpus, options.full_vocabulary)
     if tokenizer and text.survey.n_chats:
         check_learnable(tokenizer, encoding)
-    if tokenizer and encoding == options.tokenizer:  # the other model's system message is its own
+    if (
+        tokenizer and tokenizer.is_ours and encoding == options.tokenizer
+    ):  # the other model's system message is its own
         tokenizer = Tokenizer(tokenizer.ranks, tokenizer.pattern, tokenizer.kept)
     found = text.survey
     if is_too_long(found.usual_system, model.block_size, tokenizer):

@@ -33,6 +33,7 @@ from training.run.clock import Clock
 from training.run.config import TrainConfig
 from training.state import held_bytes
 
+MOST_STEPS = 10**9
 CPU_KEPT = 2e9  # bytes of a micro-batch: a CPU is no faster with more rows at a time
 PILOTED_S = 60.0  # for a shorter training only the time is predicted
 SHORT_ROW = 512  # tokens; shorter rows gain nothing
@@ -89,6 +90,8 @@ class Given:
         answers = ADAPTED if training.lora else TUNED
         further = answers if shards.is_chat else PLAIN
         reading = further if self.initial else NEW
+        if self.minutes is not None:  # the text and the time bound the steps, and no preset
+            training = dataclasses.replace(training, steps=MOST_STEPS)
         training = fitted(training, n_rows, shape.block_size, self.chosen, reading)
         if self.initial and "micro_batch_size" not in self.chosen:
             training = in_memory(training, shape, self.world)
@@ -132,8 +135,8 @@ def in_time(plan: Plan, seconds: float, n_rows: int, chosen: Collection[str]) ->
     if steps < MIN_STEPS:
         least = evaluations * plan.evaluation_s + MIN_STEPS * plan.step_s
         raise UserError(
-            f"--minutes {seconds / 60:g} is too few: {MIN_STEPS} steps take "
-            f"{two_digits(least / 60)} minutes"
+            f"--minutes {seconds / 60:g} is too few for {MIN_STEPS} steps: give at least "
+            f"{two_digits(1.1 * least / 60)}"
         )
     enough = plan.training.steps
     steps = min(steps, enough)

@@ -148,14 +148,19 @@ class Planner:
         if budget_s is not None:
             looking_s = time.perf_counter() - self.started
             budget_s = max(budget_s - PREPARING * looking_s, budget_s / 4)
-        if self.depths == DEPTHS and found.n_chats:
-            self.depths = DEPTHS_OF_CHATS
+        self.deepen(found.n_chats > 0)
         plan = make_plan(estimated_facts(found), self.depths, self.speed, budget_s, self.settings)
         self.depths = [plan.depth]
         return plan.model
 
+    def deepen(self, is_chat: bool) -> None:
+        """Leave out the shapes that are too flat for conversations, where nobody chose one."""
+        if is_chat and self.depths == DEPTHS:
+            self.depths = DEPTHS_OF_CHATS
+
     def plan(self, shards: Shards) -> Plan:
         """Return the plan for tokenised text. Raises UserError if the time is too short."""
+        self.deepen(shards.is_chat)  # finished shards have no survey
         facts = exact_facts(shards)
         settings = [*self.settings, f"vocab_size={shards.tokenizer.vocab_size}"]
         seconds = self.minutes * 60 if self.minutes else None

@@ -72,6 +72,8 @@ def unlearned(history: History) -> Iterator[Finding]:
     (_, losses), (_, measured) = history.column("loss"), history.column(judge)
     if len(measured) > 1 and measured[-1] < measured[0] - LEAST_NATS:
         return  # as with trained weights, whose loss begins near its end
+    if len(measured) < 2 and history.run.options.get("init"):
+        return  # nobody knows
     if len(losses) >= 2 * SMOOTHED and np.median(losses[-SMOOTHED:]) > LEARNED * losses[0]:
         yield Finding(
             f"The loss is still {losses[-1] / losses[0]:.0%} of what it was at the first step: "
@@ -129,8 +131,7 @@ def unfinished(history: History) -> Iterator[Finding]:
     before = losses[np.searchsorted(steps, 0.75 * steps[-1], side="right") - 1]
     if losses[-1] < min(FALL * before, before - LEAST_NATS):
         bits = history.bits_per_nat
-        enough = max(2 * int(steps[-1]), history.run.data.needed_steps or 0)
-        longer = f"a longer training: {length(history, enough)}"
+        longer = f"a longer training: {length(history, 2 * int(steps[-1]))}"
         yield Finding(
             f"The loss of unseen text was still falling at the end, from {bits * before:.2f} to "
             f"{bits * losses[-1]:.2f} bits per byte in the last quarter.",

@@ -65,7 +65,7 @@ def check_not_foreign(path: Path) -> None:
         return  # Run.load says what is wrong
     if is_foreign:
         raise UserError(
-            f"--init {path} is in Hugging Face's format: import it first, `python -m export "
+            f"{path} is in Hugging Face's format: import it first, `python -m export "
             f"--from-hf {word(path)} --out {word(f'models/{path.resolve().name}')}`, and name that "
             f"folder"
         )

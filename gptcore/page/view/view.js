@@ -92,6 +92,7 @@ class View {
       open: (id) => this.openChat(id),
       fresh: () => this.freshChat(),
       settle: (id) => this.stage.settle(id),
+      chat: () => this.stage.chat,
       renamed: (id, title) => id === this.stage.chat.id && Object.assign(this.stage.chat, { title }),
       changed: () => this.listChanged(),
       reload: () => this.stage.reload(this.stage.chat.id),

@@ -38,7 +38,9 @@ export class Actions {
     const { tokens } = await this.about(node);
     await this.stage.settle();
     const begun = this.begun(node, [...tokens.slice(0, i), token]);
-    this.stage.done = this.stage.write(this.stage.newReply(node.parent, { model: node.model }), begun);
+    const reply = this.stage.newReply(node.parent, { model: node.model });
+    this.stage.known.set(reply.id, { tokens: tokens.slice(0, i) });
+    this.stage.done = this.stage.write(reply, begun);
   }
 
   // What a reply begins with: ids, if its model is here; else their text, since the ids of another

@@ -149,20 +149,35 @@ export class ChatList {
     this.actions.tell(say("chat.deleted"), { undo: bring, isError: false });
   }
 
+  // What is exported: the open chat as it is on the page, which a full disk may not have kept.
+  get exported() {
+    const open = this.actions.chat();
+    const isOpen = (id) => id === open.id && path(open).length > 0;
+    const { store } = this;
+    return {
+      load: async (id) => (isOpen(id) ? open : store.load(id)),
+      loadTokens: (id, node) => store.loadTokens(id, node),
+      ids: async () => {
+        const ids = (await store.list()).map(({ id }) => id);
+        return isOpen(open.id) && !ids.includes(open.id) ? [open.id, ...ids] : ids;
+      },
+    };
+  }
+
   async exportOne(id, name) {
-    const chat = await this.store.load(id);
+    const chat = await this.exported.load(id);
     if (!path(chat).length) return;
     download(name, ".md", asMarkdown(chat, say), "text/markdown");
     await this.download(name, [id]);
   }
 
   async exportAll() {
-    await this.download("chats", (await this.store.list()).map(({ id }) => id));
+    await this.download("chats", await this.exported.ids());
   }
 
   async download(name, ids) {
     let n = 0;
-    for await (const text of asJson(this.store, ids)) {
+    for await (const text of asJson(this.exported, ids)) {
       n += 1;
       download(name, `${n > 1 ? ` ${n}` : ""}.json`, text, "application/json");
     }

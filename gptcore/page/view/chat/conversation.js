@@ -247,7 +247,9 @@ export class Conversation {
     return this.trying(async () => {
       const kept = await this.store.save(chat, tokens);
       // The chat may have changed while it was kept.
-      if (!this.isBusy && kept.id === this.chat.id) Object.assign(this.chat, merge(kept, this.chat));
+      if (this.isBusy || kept.id !== this.chat.id) return;
+      Object.assign(this.chat, merge(kept, this.chat));
+      if (chat !== this.chat) this.refresh(); // it was opened again while it was kept
     });
   }
 

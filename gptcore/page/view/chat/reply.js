@@ -1,5 +1,6 @@
 // A reply that is being written: asked for, shown as it grows, kept now and then and when it ends.
 
+import { whole } from "../parts/glass.js";
 import { remove, touch } from "../kept/tree.js";
 
 const KEEP_MILLISECONDS = 2000; // a reply that is being written is kept this often
@@ -13,6 +14,7 @@ export async function writeReply(chat, node, begun, changes) {
   const n_before = chat.nodes().indexOf(node);
   const prompt = chat.what(n_before);
   const n_left = n_before - prompt.filter(({ role }) => role !== "system").length; // out, as too many
+  const before = chat.known.get(node.id)?.tokens ?? []; // of what is begun, with their probabilities
   const known = { tokens: [], prompt: null, n_dropped: 0 };
   node.tokenizer = chat.models.get(node.model).tokenizer; // whose ids its tokens are
   const already = node.text; // stays if nothing comes
@@ -31,7 +33,7 @@ export async function writeReply(chat, node, begun, changes) {
   const onEvent = (event) => {
     if (!(node.id in kept.nodes)) return chat.stop(); // another tab has deleted it
     chat.notice.follow(event);
-    take(event, node, known, n_left);
+    take(event, node, known, { n_left, before });
     if (event.line) chat.describe(node.model, event.line);
     chat.messages.grow(node);
     if (chat.chat === kept) chat.measure(node); // or another one is open, and this one about to stop
@@ -87,11 +89,12 @@ function announce(milliseconds) {
 }
 
 // Adds an event of a reply to its message, and to what is known of it; `n_left`: the messages that
-// were not sent, of which the server knows nothing.
-function take(event, node, known, n_left) {
+// were not sent, of which the server knows nothing; `before`: tokens that were known already.
+function take(event, node, known, { n_left, before }) {
   if (event.prompt) {
     const n_dropped = n_left + event.n_dropped;
-    Object.assign(known, { prompt: event.prompt, n_dropped, tokens: event.tokens });
+    const tokens = event.tokens.map((token, i) => (before[i]?.[0] === token[0] ? before[i] : token));
+    Object.assign(known, { prompt: event.prompt, n_dropped, tokens });
     Object.assign(node, { text: event.begun, prompt: true, n_dropped, seed: event.seed });
   } else if (event.tokens) {
     known.tokens.push(...event.tokens);
@@ -99,5 +102,6 @@ function take(event, node, known, n_left) {
     const { n_prompt, n_new, first_ms, speed } = event;
     Object.assign(node, { n_prompt, n_new, first_ms, speed });
     if (event.finish) node.finish = event.finish;
+    node.text = whole(node.text, event.finish);
   }
 }

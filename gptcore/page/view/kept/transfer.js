@@ -14,6 +14,7 @@ export async function* asJson(store, ids, largest = LARGEST) {
   let size = 1000; // bytes of the frame, and more
   for (const id of ids) {
     const entry = await withTokens(store, id);
+    if (!entry) continue; // a damaged one, which the page does not open: no import would take it
     let text = JSON.stringify(entry);
     if (1000 + sizeOf(text) > largest) text = JSON.stringify({ ...entry, tokens: {} });
     const bytes = sizeOf(text);
@@ -29,6 +30,7 @@ export async function* asJson(store, ids, largest = LARGEST) {
 
 async function withTokens(store, id) {
   const chat = await store.load(id);
+  if (!isChat(chat)) return null;
   const tokens = {};
   for (const node of Object.keys(chat.nodes)) {
     const found = await store.loadTokens(id, node);

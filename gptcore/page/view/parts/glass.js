@@ -14,6 +14,10 @@ export const visible = (text) => text.replaceAll("\n", "⏎").replaceAll("\t", "
 
 export const textOf = (tokens) => tokens.map(([, text]) => text).join("");
 
+// Returns a text without the mark that stands for a character cut in two by the end of a reply: who
+// goes on with the reply completes it.
+export const whole = (text, finish) => (finish && finish !== "end" ? text.replace(/\ufffd$/, "") : text);
+
 const levelOf = (logprob) => Math.min(4, Math.floor(-logprob / 0.7)); // 0: as good as certain
 
 // What the colours mean.

@@ -3,7 +3,7 @@
 
 import { el } from "../dom.js";
 import { Figures } from "../parts/figures.js";
-import { showTints, tintLegend } from "../parts/glass.js";
+import { showTints, tintLegend, whole } from "../parts/glass.js";
 import { button, sendOnShiftEnter } from "../parts/inputs.js";
 import { Notice } from "../parts/notice.js";
 import { modelPicker, openWith } from "../parts/picker.js";
@@ -198,7 +198,7 @@ export class Writer {
       Object.assign(last, event);
       this.tokens.push(...event.tokens);
       const isAtEnd = this.sheet.scrollTop + this.sheet.clientHeight > this.sheet.scrollHeight - 60;
-      this.setText(this.box.value + event.text);
+      this.setText(whole(this.box.value + event.text, event.finish));
       this.draw();
       if (isAtEnd) this.sheet.scrollTop = this.sheet.scrollHeight;
       this.figures.measure(last, facts.block_size);
