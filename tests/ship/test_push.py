@@ -192,6 +192,15 @@ def test_a_space_keeps_nothing_of_a_model_that_it_has_no_more(hub: Hub, tmp_path
     assert hub.files["me/chat"] == contents(spaces[1])
 
 
+def test_a_repository_can_be_given_another_model(hub: Hub, tmp_path: Path) -> None:
+    """Files of the one before, which the new facts do not list, would make it unloadable."""
+    push(NANO, "me/model")
+    old = {"tokenizer.facts.json": b"{}", "source_tokenizer/tokenizer.tiktoken": b"old"}
+    hub.files["me/model"] |= old
+    push(NANO, "me/model")
+    assert hub.files["me/model"] == contents(NANO)
+
+
 @pytest.mark.parametrize("line", ["title: a: b", "- a list", "title: \xff"])
 def test_a_readme_that_the_hub_could_not_read_is_named(
     hub: Hub, tmp_path: Path, refused: Refused, line: str

@@ -212,6 +212,11 @@ def test_a_full_storage_is_told_and_the_chat_stays_on_the_page(page: Page) -> No
     expect(page.locator(".foot .notice.error")).to_contain_text("storage is full")
     said = talk(page, "Hello!")
     expect(page.locator(".foot .notice.error")).to_contain_text("storage is full")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export all").click()
+    [entry] = json.loads(Path(download.value.path()).read_text("utf-8"))["chats"]
+    texts = [node["text"] for node in entry["chat"]["nodes"].values()]
+    assert texts == ["Hello!", said[0]], "what the page advises to export is in the file"
     set_quota(page)
     assert talk(page, "What is your name?")[0] == said[0]
     expect(page.locator(".foot .notice")).to_be_hidden()

@@ -222,6 +222,31 @@ def test_a_file_brings_back_what_was_deleted_from_an_open_chat(page: Page, tmp_p
     expect(replies(page)).to_have_text(said, use_inner_text=True)
 
 
+def test_what_is_begun_keeps_its_probabilities(page: Page) -> None:
+    """Else the begun part of a reply could not be branched any more, nor seen."""
+    set_number(page, "Max tokens", "8")
+    say(page, STORY)
+    wait_for_the_end(page)
+    page.get_by_role("button", name="Continue").click()
+    wait_for_the_end(page)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export all").click()
+    [entry] = json.loads(Path(download.value.path()).read_text("utf-8"))["chats"]
+    [reply] = entry["tokens"].values()
+    likely = [logprob for _, _, logprob, *_ in reply["tokens"]]
+    assert len(likely) == 16 and None not in likely
+
+
+def test_a_character_that_the_end_cuts_in_two_is_left_to_who_goes_on(page: Page) -> None:
+    glass = MODULE.format(name="glass", path="parts/glass.js")
+    cases = [["Hi \ufffd", "length"], ["Hi \ufffd", "end"], ["Hi \ufffd", None], ["Hi", "length"]]
+    said = page.evaluate(
+        f"async (cases) => {{ {glass} return cases.map((it) => glass.whole(...it)); }}",
+        cases,
+    )
+    assert said == ["Hi ", "Hi \ufffd", "Hi \ufffd", "Hi"]
+
+
 def test_the_tokens_of_a_message_go_and_come_back_with_it(page: Page) -> None:
     talk(page, "Hello!", STORY)
     kept = """async () => {
