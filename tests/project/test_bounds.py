@@ -108,7 +108,7 @@ LLAMA = json.loads((NANO / "config.json").read_text(encoding="utf-8"))
     [
         ({"num_attention_heads": 0}, r"config\.json: num_attention_heads=0 is out of range"),
         ({"num_attention_heads": "4"}, r"config\.json: num_attention_heads='4' is not of type int"),
-        ({"num_hidden_layers": 10**8}, r"config\.json: num_hidden_layers=100000000 is out of range"),
+        ({"num_hidden_layers": 10**8}, "num_hidden_layers=100000000 is out of range"),
         ({"max_position_embeddings": None}, r"max_position_embeddings=None is not of type int"),
         ({"rms_norm_eps": [1]}, r"config\.json: rms_norm_eps=\[1\] is not of type float"),
         ({"rope_parameters": [1]}, r"config\.json: rope_parameters=\[1\] is not of type dict"),

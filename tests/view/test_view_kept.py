@@ -59,6 +59,19 @@ def test_what_another_tab_changes_while_a_reply_grows_is_kept_with_it(
         expect(replies(tab)).to_have_text(written, use_inner_text=True)
 
 
+def test_a_reply_that_another_tab_is_writing_is_not_called_broken(page: Page) -> None:
+    with slow_network(page, bytes_per_s=300):
+        say(page, STORY)
+        expect(replies(page)).not_to_be_empty()
+        other = other_tab(page)
+        expect(replies(other)).to_have_count(1)
+        assert other.locator(".finish").inner_text() == ""
+        assert other.get_by_role("button", name="Continue").count() == 0
+    wait_for_the_end(page)
+    expect(other.locator(".finish")).to_have_text(page.locator(".finish").inner_text())
+    other.close()
+
+
 def delete_one(page: Page) -> None:
     page.locator(".chats li").hover()
     page.get_by_label("Delete Tell me").click()

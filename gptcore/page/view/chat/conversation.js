@@ -14,7 +14,7 @@ import { Settings } from "../parts/settings.js";
 import { Actions } from "./actions.js";
 import { Composer } from "./composer.js";
 import { Messages } from "./messages.js";
-import { writeReply } from "./reply.js";
+import { beingWritten, writeReply } from "./reply.js";
 
 const LAST = "gptcore-last-chat";
 
@@ -158,12 +158,12 @@ export class Conversation {
     if (!chat) return;
     if (!isChat(chat)) return this.notice.tell(say("store.damaged"));
     this.stop();
-    this.show(chat);
+    this.show(chat, await beingWritten());
   }
 
-  show(chat) {
+  show(chat, writing) {
     this.chat = chat;
-    this.shown();
+    this.shown(writing);
   }
 
   // Opens the chat that was open last, as after a reload; but an address that names a model asks for
@@ -215,9 +215,10 @@ export class Conversation {
     if (id === this.chat.id) this.start();
   }
 
-  shown() {
+  // `writing`: ids of replies that are being written, here or in other tabs.
+  shown(writing = new Set()) {
     for (const node of Object.values(this.chat.nodes))
-      if (node.role === "assistant") node.finish ??= "broken"; // the page was closed meanwhile
+      if (node.role === "assistant" && !writing.has(node.id)) node.finish ??= "broken"; // the page was closed
     this.showSettings();
     this.notice.tell("");
     this.refresh();

@@ -21,6 +21,7 @@ export async function writeReply(chat, node, begun, changes) {
   for (const [id, { isKept }] of chat.known) if (isKept) chat.known.delete(id); // it takes much memory
   chat.known.set(node.id, known);
   chat.setWriting(new AbortController());
+  const ended = announceWriting(node.id);
   const { signal } = chat.writing;
   chat.notice.tell("");
   delete node.finish;
@@ -53,8 +54,25 @@ export async function writeReply(chat, node, begun, changes) {
   chat.setWriting(undefined);
   const told = failure && !signal.aborted ? failure : "";
   await keep(chat, kept, node, { known, failure: told, already });
+  ended();
   announce(performance.now() - started);
   return node.finish;
+}
+
+const LOCK = "gptcore-reply-"; // and the id of a reply that is being written
+
+// Lets other tabs know that a reply is being written; returns what ends it, as a closed tab does.
+function announceWriting(id) {
+  let end;
+  const ended = new Promise((resolve) => (end = resolve));
+  navigator.locks?.request(LOCK + id, () => ended).catch(() => {}); // only where the address is safe
+  return end;
+}
+
+// Returns the ids of the replies that are being written, in any tab.
+export async function beingWritten() {
+  const { held } = (await navigator.locks?.query()) ?? { held: [] };
+  return new Set(held.map(({ name }) => name.replace(LOCK, "")));
 }
 
 // Keeps a reply that has ended. One that did not begin is taken back, with the message before it.
