@@ -15,7 +15,7 @@ from conftest import ROOT
 from export.__main__ import main
 from export.folder.card import Hub, read_hub, write_card
 from export.pretrained.config import read_rope
-from export.verify.decoder import load_reference, rounding, run_torch, verify
+from export.verify.decoder import load_reference, reordering, rounding, run_torch, verify
 from export.verify.hugging_face import check_config, text_ids
 from export.verify.report import TOLERANCE, any_failed, claim
 from export.verify.rounding import in_float64, limit_of
@@ -132,6 +132,20 @@ def test_a_model_may_differ_by_as_much_as_its_weights_round(model_folder: Path) 
             case = ids, 0, run_torch(model, ids, no_cache(model.config))
             found.append([*map(limit_of, rounding(model, [case]))])
     assert found[0] == [TOLERANCE, TOLERANCE] and found[1][0] > TOLERANCE, found
+
+
+def test_a_model_may_differ_by_as_much_as_its_rows_do_from_those_alone(model_folder: Path) -> None:
+    """A place that makes roundings larger may be met in one order of summation alone."""
+    model = load_reference(load_bundle(model_folder))
+    ids = np.arange(40).reshape(2, 20)
+    with torch.inference_mode():
+        before = run_torch(model, ids[:, :5], no_cache(model.config, 2))[1:]
+        outputs = run_torch(model, ids[:, 5:], before)
+        apart = reordering(model, [(ids, 5, outputs)])
+        assert max(apart) < TOLERANCE / 4
+        outputs[0][1, 3, 7] += 0.5  # in the second row
+        assert reordering(model, [(ids, 5, outputs)])[0] == pytest.approx(0.5, abs=1e-4)
+        assert reordering(model, [(ids[:1], 5, outputs)]) == (0, 0), "one row has no other order"
 
 
 def test_large_keys_allow_the_logits_nothing(model_folder: Path) -> None:
