@@ -21,7 +21,7 @@ if (!folder) {
   process.exit(2);
 }
 if (!existsSync(join(folder, "contract.json"))) {
-  console.error(`${folder} is no kit: python -m export embed MODEL --out KIT makes one`);
+  console.error(`${folder} is not a kit: write one with python -m export embed`);
   process.exit(2);
 }
 const read = async (name) => JSON.parse(await readFile(join(folder, name), "utf-8"));

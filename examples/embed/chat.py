@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     if not (options.kit / "contract.json").is_file():
-        parser.error(f"{options.kit} is no kit: python -m export embed MODEL --out KIT makes one")
+        parser.error(f"{options.kit} is not a kit: write one with python -m export embed")
     kit = Kit(options.kit)
     if options.check:
         raise SystemExit(0 if check(kit, options.kit) else 1)

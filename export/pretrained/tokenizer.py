@@ -50,8 +50,8 @@ def parse_tokenizer(data: dict[str, Any], path: Path, vocab_size: int) -> Tokeni
     ends = read_ends(path.parent, vocab | names)
     if wrong := [i for i in ends if type(i) is not int or not 0 <= i < vocab_size]:
         raise UserError(
-            f"{path.parent}: eos_token_id={brief(wrong[0])} is no token's id: give one from 0 to "
-            f"{vocab_size - 1}, or leave it out"
+            f"{path.parent}: eos_token_id={brief(wrong[0])} is not the id of a token: give "
+            f"one from 0 to {vocab_size - 1}, or leave it out"
         )
     # a token that a fine-tuning added may end replies without being called special
     special = {t["content"]: t["id"] for t in listed if t["special"] or t["id"] in ends}

@@ -372,12 +372,12 @@ GEMMA = {"model_type": "gemma"}
         (
             "generation_config.json",
             {"eos_token_id": [2, 99_999]},
-            "eos_token_id=99999 is no token's id",
+            "eos_token_id=99999 is not the id of a token",
         ),
         (
             "generation_config.json",
             {"eos_token_id": "</s>"},
-            "eos_token_id='</s>' is no token's id",
+            "eos_token_id='</s>' is not the id of a token",
         ),
         ("config.json", {"rms_norm_eps": 2.0}, "config.json: rms_norm_eps=2.0 is out of range"),
         (

@@ -66,7 +66,7 @@ def test_a_complete_run_without_its_tokenizer_cannot_be_exported(
     path = shutil.copytree(run.path, tmp_path / "copy")
     (path / "tokenizer" / "tokenizer.tiktoken").write_bytes(b"no ranks")
     said = refused(main, "doctor", path)
-    assert "is complete, at step 40, but nothing can be exported before they are sound" in said
+    assert "is complete, at step 40, but it cannot be exported before these parts are sound" in said
 
 
 def test_damage_is_named_and_the_step_before_it_offered(copy: Run, refused: Callable) -> None:

@@ -208,7 +208,7 @@ def test_a_table_that_is_known_by_heart_needs_no_more_time(
     said = findings(History(dataclasses.replace(run, data=data)))
     assert said[0].text.startswith(first)
     known = next(found for found in said if "word for word" in found.text)
-    assert f"gives {recall:.0%} of these replies" in known.text and not known.remedy
+    assert f"gives {recall:.0%} of its replies" in known.text and not known.remedy
 
 
 def test_replies_that_are_not_known_need_a_longer_training(tmp_path: Path) -> None:

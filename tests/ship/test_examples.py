@@ -135,7 +135,7 @@ def test_an_embedding_example_proves_itself_by_the_vectors(embed: list) -> None:
 @pytest.mark.parametrize("example", EMBEDDED)
 def test_an_embedding_example_refuses_a_folder_that_is_no_kit(embed: list) -> None:
     result = subprocess.run([*embed[:-1], NANO], capture_output=True, text=True, timeout=60)
-    assert result.returncode == 2 and f"{NANO} is no kit: python -m export" in result.stderr
+    assert result.returncode == 2 and f"{NANO} is not a kit: write one" in result.stderr
 
 
 @pytest.mark.parametrize("example", EMBEDDED)

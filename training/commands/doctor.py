@@ -144,7 +144,7 @@ def advise(run: Run, sound_steps: list[int], damaged: list[str]) -> str:
         complete = f"the run is complete, at step {run.train.steps}"
         exported = [name for name in needed if name.endswith("tokenizer")]
         exported += [INITIAL] * (INITIAL in needed and bool(run.train.lora))
-        sound = f", but nothing can be exported before they are sound: {', '.join(exported)}"
+        sound = f", but it cannot be exported before these parts are sound: {', '.join(exported)}"
         return complete + sound if exported else complete
     if needed:
         return f"nothing can be resumed before they are sound: {', '.join(needed)}"

@@ -210,8 +210,8 @@ def by_words(history: History) -> Iterator[Finding]:
     is_short = share < KNOWN and not [*hurried(history)]
     longer = length(history, max(2 * steps, data.needed_steps or 0))
     yield Finding(
-        f"Asked in the same words at temperature 0, it gives {share:.0%} of these replies word for "
-        f"word; at a higher temperature fewer.",
+        f"Asked in the words of the training text, the model gives {share:.0%} of its replies word "
+        f"for word at temperature 0, and fewer at a higher one.",
         f"a longer training, if all should be: {longer}" if is_short else "",
     )
 

@@ -25,9 +25,11 @@ export class Actions {
     if (n && this.stage.notice.element.hidden) this.stage.notice.tell(say("version.kept", { n, number }), { isError: false });
   }
 
-  continue(node) {
+  async continue(node) {
+    const known = await this.about(node).catch(() => undefined); // its text alone will do
     if (this.stage.isBusy) return;
-    const tokens = this.stage.known.get(node.id)?.tokens ?? [];
+    if (known) this.stage.known.set(node.id, known);
+    const tokens = known?.tokens ?? [];
     const isWhole = node.text && textOf(tokens).startsWith(node.text); // or of an earlier part alone
     this.stage.chat.chosen[node.parent] = node.id; // in a comparison, the other one may be
     this.stage.done = this.stage.write(node, isWhole ? this.begun(node, tokens) : node.text);
