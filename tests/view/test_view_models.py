@@ -217,7 +217,9 @@ def test_a_reply_is_gone_on_with_by_its_own_model(
     page.get_by_role("button", name="Continue").click()
     expect(replies(page)).not_to_have_text(text or "")
     wait_for_the_end(page)
-    assert sent[-1][2:] == [text, model.bundle.name]
+    _, _, begun, name = sent[-1]
+    assert name == model.bundle.name and {type(i) for i in begun} == {int}
+    assert model.tokenizer.decode(begun) == text
     assert (replies(page).text_content() or "").startswith(text or "")
 
     def branch_after_a_reload(version: int) -> tuple[str, list]:

@@ -26,12 +26,13 @@ export class Actions {
   }
 
   async continue(node) {
+    const { chat } = this.stage;
     const known = await this.about(node).catch(() => undefined); // its text alone will do
-    if (this.stage.isBusy) return;
+    if (this.stage.isBusy || this.stage.chat !== chat || !(node.id in chat.nodes)) return;
     if (known) this.stage.known.set(node.id, known);
     const tokens = known?.tokens ?? [];
     const isWhole = node.text && textOf(tokens).startsWith(node.text); // or of an earlier part alone
-    this.stage.chat.chosen[node.parent] = node.id; // in a comparison, the other one may be
+    chat.chosen[node.parent] = node.id; // in a comparison, the other one may be
     this.stage.done = this.stage.write(node, isWhole ? this.begun(node, tokens) : node.text);
   }
 
