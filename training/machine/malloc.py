@@ -5,6 +5,7 @@
 
 import ctypes
 import sys
+from typing import Any
 
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4  # M_TRIM_THRESHOLD and so on in malloc.h
 LARGE = 2**20  # bytes
@@ -13,8 +14,11 @@ LARGE = 2**20  # bytes
 def keep_freed_memory() -> None:
     """Keep it for the next tensors: each training step allocates the same large ones.
 
-    Fresh pages from the system cost a fifth of a step's time on a CPU.
+    Fresh pages from the system cost a fifth of a step's time on a CPU. What is free already goes
+    back: it was that of other tensors, such as those of a plan's measurement.
     """
+    if trim := function("malloc_trim"):
+        trim(0)
     set_options({MMAP_MAX: 0, TRIM_THRESHOLD: 2**31 - 1})
 
 
@@ -28,7 +32,11 @@ def return_freed_memory() -> None:
 
 
 def set_options(options: dict[int, int]) -> None:
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt:
+    if mallopt := function("mallopt"):
         for name, value in options.items():
             mallopt(name, value)
+
+
+def function(name: str) -> Any:
+    """Return a function of glibc; None elsewhere."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

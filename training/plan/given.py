@@ -86,7 +86,8 @@ class Given:
             row = fitted_row(shards, model.block_size)
             training = dataclasses.replace(training, row_tokens=row)
         shape = dataclasses.replace(model, block_size=training.row_length(model.block_size))
-        n_rows = len(Rows(shards, "train", shape.block_size))
+        rows = Rows(shards, "train", shape.block_size)
+        n_rows = len(rows)
         answers = ADAPTED if training.lora else TUNED
         further = answers if shards.is_chat else PLAIN
         reading = further if self.initial else NEW
@@ -97,7 +98,7 @@ class Given:
             training = in_memory(training, shape, self.world)
         speed = Speed()
         with waiting(MEASURING):
-            speed.measure(model.n_layer, shape, training, seconds=0.0, world=self.world)
+            speed.measure(model.n_layer, shape, training, 0.0, self.world, rows)
         facts = exact_facts(shards)
         part = math.ceil(training.batch_size / self.world.size)
         step_s = speed.step_seconds(model.n_layer, shape, part)

@@ -16,6 +16,7 @@ import torch
 
 from gptcore.config import ModelConfig
 from gptcore.nn.gpt import GPT, whole_sequence
+from training.data.rows import Rows
 from training.data.shards.folder import Shards
 from training.data.survey import MAX_VALIDATION_BYTES, VALIDATION_SHARE
 from training.evaluation.validation import evaluate
@@ -79,10 +80,12 @@ class Speed:
         training: TrainConfig,
         seconds: float,
         world: World = World(),
+        rows: Rows | None = None,
     ) -> None:
-        """Take at least three steps on random tokens, for about `seconds`, and note the speed.
+        """Take at least three steps on `rows`, for about `seconds`, and note the speed.
 
-        It is that of each process of `world`; several must take just three steps, in 0 seconds.
+        Without rows the tokens are random, and all are learned. The speed is that of each process
+        of `world`; several must take just three steps, in 0 seconds.
         """
         state = fresh_state(model, training, world)  # as with all rows that it takes at once
         batch_size = max(1, MEASURED_TOKENS // model.block_size)
@@ -94,7 +97,11 @@ class Speed:
             micro_batch_size=at_once,
             learning_rate=0.0,
         )
-        batch = tuple(torch.randint(model.vocab_size, (2, batch_size, model.block_size)))
+        if rows:  # of a conversation half is learned, and only that costs a head and its memory
+            batch = rows.batch(i % len(rows) for i in range(batch_size))
+        else:
+            x, y = torch.randint(model.vocab_size, (2, batch_size, model.block_size))
+            batch = x, y
         passed: list[float] = []  # the time at which each step began its update
         state.optimizers[0].register_step_pre_hook(lambda *_: passed.append(time.perf_counter()))
         passes: list[float] = []
