@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from export.verify.report import TOLERANCE
 from gptcore.nn.gpt import GPT
 
+AT_ONCE = 2e9  # most bytes of a model that is widened as a whole
 HEAD_ROWS = 8192  # words of the vocabulary whose weights are widened together
 ROUNDINGS = 4  # each side has its own, and one's worst case is not the other's
 
@@ -31,21 +32,31 @@ def limit_of(rounding: float) -> float:
 
 @contextmanager
 def in_float64(model: GPT) -> Iterator[None]:
-    """Let a model in fp32 compute in float64; a part's weights are widened only while it runs."""
+    """Let a model in fp32 compute in float64.
+
+    The weights of a large model are widened in parts, each only while it runs; for a small one that
+    would take longer than what it computes.
+    """
 
     def widen(part: nn.Module, inputs: tuple[Any, ...]) -> Any:
         part.double()
         return map_floats(inputs, torch.float64)
 
     parts, head = [model.position, *model.blocks, model.norm], model.head
-    hooks = [part.register_forward_pre_hook(widen) for part in parts]
-    hooks += [part.register_forward_hook(lambda part, *_: part.float() and None) for part in parts]
-    hooks += [model.embed.register_forward_hook(lambda part, ids, found: found.double())]
-    model.add_module("head", WideHead(head))
+    hooks = [model.embed.register_forward_hook(lambda part, ids, found: found.double())]
+    if 8 * sum(p.numel() for p in model.parameters()) <= AT_ONCE:
+        parts.append(head)
+    else:
+        hooks += [
+            part.register_forward_hook(lambda part, *_: part.float() and None) for part in parts
+        ]
+        model.add_module("head", WideHead(head))
+    hooks += [part.register_forward_pre_hook(widen) for part in parts]
     try:
         yield
     finally:
         model.head = head
+        model.float()  # exact: each value was one of fp32
         for hook in hooks:
             hook.remove()
 

@@ -104,21 +104,24 @@ def test_what_was_not_compared_is_not_called_verified(
     assert "| not compared |" in (model_folder.parent / "not_compared.md").read_text()
 
 
-def test_a_model_computes_in_64_bits_part_by_part(
-    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("at_once", [0, 1e9])
+def test_a_model_computes_in_64_bits(
+    at_once: float, model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Part by part, and as a whole."""
+    monkeypatch.setattr("export.verify.rounding.AT_ONCE", at_once)
     monkeypatch.setattr("export.verify.rounding.HEAD_ROWS", 200)
     model = load_reference(load_bundle(model_folder))
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     inputs = whole_sequence(torch.arange(20)[None])
     with torch.inference_mode():
         with in_float64(model):
-            by_part = model(**inputs)[0]
+            wide = model(**inputs)[0]
         again = model.state_dict()
         assert all(torch.equal(value, again[name]) for name, value in weights.items())
         assert model.head.weight is model.embed.weight
-        assert by_part.dtype == torch.float64
-        torch.testing.assert_close(by_part, model.double()(**inputs)[0], rtol=1e-12, atol=1e-12)
+        assert wide.dtype == torch.float64
+        torch.testing.assert_close(wide, model.double()(**inputs)[0], rtol=1e-12, atol=1e-12)
 
 
 def test_a_model_may_differ_by_as_much_as_its_weights_round(model_folder: Path) -> None:
