@@ -179,3 +179,13 @@ def test_a_translators_pairs_are_looked_at(translation_run: Run, tmp_path: Path,
 def test_a_complete_run_whose_shards_are_gone_is_complete(tmp_path: Path, refused: Refused) -> None:
     run = shutil.copytree(TINY / "run", tmp_path / "run")  # the page deletes what it made of texts
     assert "is complete already" in refused(main, "--out", run, "--resume")
+
+
+@pytest.mark.parametrize("command", ["doctor", "report", "evaluate"])
+def test_a_folder_of_hugging_face_is_told_to_be_imported(
+    command: str, tmp_path: Path, refused: Refused
+) -> None:
+    """It was called damaged."""
+    write_json(tmp_path / "config.json", {"model_type": "llama"})
+    said = refused(main, command, tmp_path)
+    assert "is in Hugging Face's format" in said and "--from-hf" in said

@@ -18,7 +18,7 @@ from training.run.directory import Run
 HOLD = """
 import sys, time
 from pathlib import Path
-from training.run.directory import locked_run
+from training.run.lock import locked_run
 with locked_run(Path(sys.argv[1]), is_first=True):
     print("held", flush=True)
     time.sleep(600)

@@ -34,7 +34,8 @@ from training.loop import train
 from training.machine.processes import join
 from training.optim.optimizers import rate_factor
 from training.run.config import TrainConfig
-from training.run.directory import Run, begun, locked_run
+from training.run.directory import Run, begun
+from training.run.lock import locked_run
 from training.step import seed_of
 from training.tasks.language import LanguageModelling
 

@@ -31,8 +31,8 @@ from training.evaluation.rounds import TEMPERATURE, Rounds, by_skill, hold, tran
 from training.formats.places import File, find_files
 from training.jobs.options import asked_of
 from training.machine.progress import waiting
-from training.run.base import check_not_foreign
-from training.run.directory import Run, check_writable
+from training.run.directory import Run
+from training.run.lock import check_writable
 
 SEEDS = 5  # sampled rounds of the suite
 
@@ -82,7 +82,6 @@ def check_directory(path: Path) -> None:
     if (path / FACTS).is_file():
         read_facts(path)
     elif (path / "config.json").is_file():
-        check_not_foreign(path)
         Run.load(path)
     else:
         raise UserError(f"{path} is neither a training run nor an exported model folder")

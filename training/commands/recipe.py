@@ -11,7 +11,7 @@ from gptcore.checks import UserError, check_choice
 from gptcore.system.command_line import INTERRUPTED
 from training.jobs.stages import RECIPES, Stage, read_recipe
 from training.machine.progress import waiting
-from training.run.directory import check_writable
+from training.run.lock import check_writable
 
 KEPT = "; the checkpoints are kept: run the same command to continue"
 

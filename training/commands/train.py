@@ -30,7 +30,8 @@ from training.jobs.options import (
 from training.machine.progress import waiting
 from training.run.base import shape_of
 from training.run.config import ENCODINGS, TrainConfig
-from training.run.directory import Run, begun, check_free, runs_in
+from training.run.directory import Run, begun, runs_in
+from training.run.lock import check_free
 from training.run.settings import UNPLANNED, add_common, goes_on, read_settings, settings_help
 
 # A shorter text gets a smaller model: one with more weights than bytes learns it by heart.

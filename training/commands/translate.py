@@ -11,7 +11,8 @@ from training.data.pairs.sentences import check_pairs_file
 from training.jobs.options import translator_preset
 from training.machine.progress import waiting
 from training.run.config import TRAININGS
-from training.run.directory import Run, check_free
+from training.run.directory import Run
+from training.run.lock import check_free
 from training.run.settings import add_common, goes_on, settings_help
 
 kept = train.kept

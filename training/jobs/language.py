@@ -21,8 +21,9 @@ from training.plan.given import Given
 from training.plan.plan import Plan
 from training.plan.planner import Planner
 from training.run.base import can_chat, first_weights, open_base
-from training.run.directory import Run, check_free, locked_run, say_next
+from training.run.directory import Run, say_next
 from training.run.facts import Base, RunData
+from training.run.lock import check_free, locked_run
 from training.run.settings import describe, fixed_options, goes_on, names_of, resumed
 from training.state import check_unfinished
 from training.tasks.language import LanguageModelling

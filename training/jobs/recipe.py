@@ -25,8 +25,9 @@ from training.jobs.keeping import train_and_keep
 from training.jobs.stages import Stage, mixed
 from training.machine.processes import World, join
 from training.run.base import open_base, shape_of
-from training.run.directory import Run, begun, check_free, locked_run, say_next
+from training.run.directory import Run, begun, say_next
 from training.run.facts import Base
+from training.run.lock import check_free, locked_run
 from training.run.settings import describe, differs, with_free
 from training.tasks.language import LanguageModelling
 

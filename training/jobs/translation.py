@@ -28,8 +28,9 @@ from training.plan.given import NEW, fitted
 from training.plan.pilot import measured_times
 from training.plan.scaling import MANY_EPOCHS
 from training.run.config import TrainConfig
-from training.run.directory import Run, check_free, locked_run, say_next
+from training.run.directory import Run, say_next
 from training.run.facts import RunData
+from training.run.lock import check_free, locked_run
 from training.run.settings import describe, fixed_options, goes_on, names_of, resumed
 from training.tasks.translation import TranslationTask
 

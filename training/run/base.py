@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from gptcore.bundle import FACTS, INDEX, TRAINABLE, WEIGHTS, read_facts
 from gptcore.checks import UserError, nearest_beside
 from gptcore.config import ModelConfig, Seq2SeqConfig
-from gptcore.system.files import file_sha256, read_json
+from gptcore.system.files import file_sha256
 from gptcore.system.wording import word
 from gptcore.text.tokenizer import FACTS_NAME, Tokenizer
-from training.run.directory import CONFIG, Run
+from training.run.directory import Run
 from training.run.facts import Base
 
 if TYPE_CHECKING:  # it imports torch, and commands check their options before that
@@ -41,7 +41,6 @@ def shape_of(path: Path) -> tuple[ModelConfig, Path]:
     if (path / FACTS).is_file():
         config, tokenizer = read_facts(path).config, path
     elif path.exists():
-        check_not_foreign(path)
         config, tokenizer = Run.load(path).model, path / "tokenizer"
     else:
         listed = "`python -m export fetch --list` names models to fetch"
@@ -55,20 +54,6 @@ def shape_of(path: Path) -> tuple[ModelConfig, Path]:
 def can_chat(path: Path) -> bool:
     """Return whether a model folder or run has learned conversations."""
     return read_facts(path).chat if (path / FACTS).is_file() else Run.load(path).data.chat
-
-
-def check_not_foreign(path: Path) -> None:
-    """Raise UserError if a folder is in Hugging Face's format, which another command imports."""
-    try:
-        is_foreign = "model_type" in read_json(path / CONFIG)
-    except (OSError, UserError, TypeError):
-        return  # Run.load says what is wrong
-    if is_foreign:
-        raise UserError(
-            f"{path} is in Hugging Face's format: import it first, `python -m export "
-            f"--from-hf {word(path)} --out {word(f'models/{path.resolve().name}')}`, and name that "
-            f"folder"
-        )
 
 
 def open_base(path: Path) -> tuple["Tensors", Base]:

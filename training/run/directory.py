@@ -23,12 +23,10 @@ lock            locked while a command trains into the folder
 import json
 import math
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from gptcore.checks import UserError, nearest_beside
@@ -36,8 +34,6 @@ from gptcore.system.files import (
     LOCK,
     is_locked,
     list_checkpoints,
-    locked,
-    put_back,
     read_json,
     read_sealed,
     sealed,
@@ -117,6 +113,7 @@ class Run(Settings):
         path = Path(path)
         if (path / "gptcore.json").exists():
             raise UserError(f"{path} is a model folder: name the run that it was exported from")
+        check_not_foreign(path)
         try:
             values = read_sealed(path / CONFIG)
         except (FileNotFoundError, NotADirectoryError):
@@ -264,6 +261,20 @@ class Run(Settings):
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def check_not_foreign(path: Path) -> None:
+    """Raise UserError if a folder is in Hugging Face's format, which another command imports."""
+    try:
+        is_foreign = "model_type" in read_json(path / CONFIG)
+    except (OSError, UserError, TypeError):
+        return  # Run.load says what is wrong
+    if is_foreign:
+        raise UserError(
+            f"{path} is in Hugging Face's format: import it first, `python -m export "
+            f"--from-hf {word(path)} --out {word(f'models/{path.resolve().name}')}`, and name that "
+            f"folder"
+        )
+
+
 def begun(path: Path) -> bool:
     """Return whether the folder holds a run with at least one checkpoint."""
     return bool(list_checkpoints(path / "checkpoints"))
@@ -273,67 +284,6 @@ def runs_in(folder: Path, most: int = 3) -> list[Path]:
     """Return the runs in a folder that can be resumed, the newest first."""
     found = [path for path in folder.glob("*") if (path / CONFIG).is_file() and begun(path)]
     return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[:most]
-
-
-def check_writable(path: Path) -> None:
-    """Raise UserError if nothing can be written to the folder, before hours of work."""
-    nearest = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
-    if not nearest.is_dir():
-        raise UserError(f"--out {path}: {nearest} is a file: name a folder")
-    try:
-        with TemporaryDirectory(dir=nearest):
-            pass
-    except OSError as error:
-        reason = f"nothing can be written to {nearest} ({error.strerror})"
-        raise UserError(f"--out {path}: {reason}: choose another folder") from None
-
-
-@contextmanager
-def locked_run(path: Path, is_first: bool) -> Iterator[None]:
-    """Lock a run directory for this command; only the first process takes the lock.
-
-    Raises UserError if another command trains into the folder, or if it is not writable. A new
-    folder that stays empty is removed again.
-    """
-    if not is_first:
-        yield
-        return
-    check_writable(path)
-    lock = path / LOCK
-    missing = [parent for parent in (path, *path.parents) if not parent.exists()]
-    try:
-        with ExitStack() as held:
-            try:
-                held.enter_context(locked(lock, timeout=0))
-            except TimeoutError:
-                raise UserError(
-                    f"{path} is in use: another command trains into it; wait for its end, or "
-                    f"choose another --out"
-                ) from None
-            put_back(path / "checkpoints")
-            yield
-    finally:
-        if missing and list(path.glob("*")) == [lock]:
-            lock.unlink()
-            with suppress(OSError):  # a parent may hold other files by now
-                for folder in missing:
-                    folder.rmdir()
-
-
-def check_free(path: Path) -> None:
-    """Raise UserError if the folder holds a run or files that a run would replace, or is read-only.
-
-    What a run without a checkpoint left may be replaced.
-    """
-    check_writable(path)
-    if begun(path):
-        raise UserError(f"{path} holds a run already: add --resume, or choose another --out")
-    found = [name for name in ("gptcore.json", CONFIG, *RECORDS) if (path / name).exists()]
-    try:
-        if found:
-            Run.load(path)
-    except UserError:
-        raise UserError(f"{path} holds {found[0]}, but no run: choose another --out") from None
 
 
 def say_next(run: Path, command: str, summary: dict[str, Any] | None) -> None:
