@@ -245,7 +245,8 @@ async def parsed(body: bytes, read: Callable[[bytes], Any]) -> Any:
 def parse(body: bytes) -> Any:
     try:
         content = json.loads(body, parse_constant=refuse_constant) if body else None
-        json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair is not text
+        # Half a surrogate pair is not text, and 1e999 is read as Infinity.
+        json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
         return content
     except (ValueError, RecursionError):
         raise Refused(400, "the body is not valid JSON") from None

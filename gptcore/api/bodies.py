@@ -221,7 +221,7 @@ def read_format(name: str, wanted: Any) -> Any:
     if wanted["type"] == "text":
         return None
     given = wanted.get("json_schema")
-    if not isinstance(given, dict) or "schema" not in given:
+    if not isinstance(given, dict) or given.get("schema") is None:
         raise UserError(f"{name} of the type json_schema needs a schema")
     return given["schema"]
 

@@ -457,6 +457,8 @@ def test_fields_that_are_not_known_and_null_are_ignored(post) -> None:
         ({"messages": HELLO, "response_format": {"type": "xml"}}, "response_format.type 'xml'"),
         ({"messages": HELLO, "response_format": {"type": "json_schema"}}, "json_schema needs a"),
         ({"messages": HELLO, "response_format": {"type": "json_schema", "json_schema":
+          {"schema": None}}}, "json_schema needs a"),
+        ({"messages": HELLO, "response_format": {"type": "json_schema", "json_schema":
           {"schema": {"items": {"not": {}}}}}}, 'schema/items: not supported: ["not"]'),
         ({"messages": [{"role": "user", "content": "x" * 100_000}]}, "is too long"),
     ],

@@ -43,7 +43,8 @@ def url(nano: OnnxModel) -> Iterator[str]:
         yield address
 
 
-NO_REQUESTS = [b"{", b"\xff", b"[" * 100_000, b"", b"null", b"[]", b'"x"', b"NaN"]
+ENDLESS_NUMBER = b'{"messages": [{"role": "user", "content": "Hi"}], "metadata": {"x": 1e999}}'
+NO_REQUESTS = [b"{", b"\xff", b"[" * 100_000, b"", b"null", b"[]", b'"x"', b"NaN", ENDLESS_NUMBER]
 
 
 @pytest.mark.parametrize("body", NO_REQUESTS, ids=range(len(NO_REQUESTS)))
