@@ -2,8 +2,8 @@
 
     python benchmarks/training/finetune.py models/smollm2-135m chats.jsonl [--rank 16] [--rounds 5]
 
-ours       training.step, as `python -m training chats.jsonl --init DIR --lora 16` takes it: with
-           blocks compiled in the first step, which counts for no speed
+ours       training.step, as `python -m training chats.jsonl --init DIR --lora 16` takes it: its
+           blocks are compiled in the first step, which is not timed
 peft       LlamaForCausalLM in bf16, PEFT's adapters as it makes them (fp32), AdamW, clipping
 peft-bf16  the same with adapters in bf16, too
 

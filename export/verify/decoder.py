@@ -170,8 +170,8 @@ def rounding(model: GPT, cases: list[Outputs]) -> tuple[float, float]:
 def reordering(model: GPT, cases: list[Outputs]) -> tuple[float, float]:
     """Return how far PyTorch's logits and cache are from those of each row by itself, at the most.
 
-    It adds in another order then. In a few places a model makes a rounding a hundred times larger,
-    and where one order meets such a place, another may not.
+    A row by itself is added up in another order. In a few places a model makes a rounding a hundred
+    times larger, and one order may meet such a place where another does not.
     """
     logits_worst = cache_worst = 0.0
     several = [case for case in cases if len(case[0]) > 1]

@@ -34,8 +34,8 @@ def limit_of(rounding: float) -> float:
 def in_float64(model: GPT) -> Iterator[None]:
     """Let a model in fp32 compute in float64.
 
-    The weights of a large model are widened in parts, each only while it runs; for a small one that
-    would take longer than what it computes.
+    A small model's weights are widened once. A large model's would not fit the memory: each part
+    is widened only while it runs, which takes longer than a short run itself.
     """
 
     def widen(part: nn.Module, inputs: tuple[Any, ...]) -> Any:

@@ -14,10 +14,10 @@ LARGE = 2**20  # bytes
 def keep_freed_memory() -> None:
     """Keep it for the next tensors: each training step allocates the same large ones.
 
-    Fresh pages from the system cost a fifth of a step's time on a CPU. What is free already goes
-    back: it was that of other tensors, such as those of a plan's measurement.
+    Fresh pages from the system cost a fifth of a step's time on a CPU. What is free at this moment
+    goes back to the system: it held other tensors, such as those of a plan's measurement.
     """
-    if trim := function("malloc_trim"):
+    if trim := glibc_function("malloc_trim"):
         trim(0)
     set_options({MMAP_MAX: 0, TRIM_THRESHOLD: 2**31 - 1})
 
@@ -32,11 +32,11 @@ def return_freed_memory() -> None:
 
 
 def set_options(options: dict[int, int]) -> None:
-    if mallopt := function("mallopt"):
+    if mallopt := glibc_function("mallopt"):
         for name, value in options.items():
             mallopt(name, value)
 
 
-def function(name: str) -> Any:
-    """Return a function of glibc; None elsewhere."""
+def glibc_function(name: str) -> Any:
+    """Return a function of glibc; None on systems without it."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

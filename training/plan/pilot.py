@@ -97,7 +97,7 @@ class Speed:
             micro_batch_size=at_once,
             learning_rate=0.0,
         )
-        if rows:  # of a conversation half is learned, and only that costs a head and its memory
+        if rows:  # only what is learned costs logits: about half of a conversation
             batch = rows.batch(i % len(rows) for i in range(batch_size))
         else:
             x, y = torch.randint(model.vocab_size, (2, batch_size, model.block_size))

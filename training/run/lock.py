@@ -1,4 +1,4 @@
-"""Takes a folder for a training: it must be free and writable, and no other command's.
+"""Takes a folder for one training: it must be writable, hold no other run, and be in no other use.
 
 >>> with locked_run(Path("runs/mine"), is_first=True):               # doctest: +SKIP
 ...     train()
