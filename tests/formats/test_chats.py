@@ -62,10 +62,21 @@ def test_what_android_has_in_place_of_words_is_not_learned(tmp_path: Path, notic
     assert said.endswith(notice.strip()), "somebody's own words"
 
 
-@pytest.mark.parametrize("words", ["Places:\nNice: pretty\nRome: old", "null and void", "<3 you"])
+@pytest.mark.parametrize(
+    "words",
+    ["Places:\nNice: pretty\nRome: old", "null and void", "Null", "<3 you", 'Use <a class="b">'],
+)
 def test_words_that_look_nearly_like_a_notice_are_learned(tmp_path: Path, words: str) -> None:
     path = write(tmp_path / "chat.txt", ANDROID.replace("<Mídia oculta>", words))
     assert documents(path, me=("Ben",))[0][-1]["content"].endswith(f"waiting\n{words}")
+
+
+@pytest.mark.parametrize(
+    "mark", ["<Se editó este mensaje.>", "<Ce message a été modifié>", "<Mesaj düzenlendi.>"]
+)
+def test_the_mark_of_an_edited_message_is_left_out(tmp_path: Path, mark: str) -> None:
+    path = write(tmp_path / "chat.txt", ANDROID.replace("<This message was edited>", mark))
+    assert documents(path, me=("Ben",))[1][0]["content"] == "Morning."
 
 
 def test_a_caption_is_learned_and_no_mark_of_a_direction(tmp_path: Path) -> None:
@@ -266,6 +277,12 @@ DAYS = [("2021/05/03(Mon)", "2021/05/03 จันทร์"), ("2021/05/04(Tue)"
 OTHER_LINE = LINE.replace(*DAYS[0]).replace(*DAYS[1]).replace("2021/05/03", "03/05/2021")
 
 
+def test_a_message_that_begins_with_a_quote_ends_with_its_day(tmp_path: Path) -> None:
+    quoted = LINE.replace('"Yes: here\nand waiting"', '"Yes" is what I say')
+    found = documents(write(tmp_path / "chat.txt", quoted), me=("Ben",))
+    assert [chat[1]["content"] for chat in found] == ['"Yes" is what I say', "Coffee?"]
+
+
 @pytest.mark.parametrize("export", [LINE, OTHER_LINE, KAKAOTALK, PHONE, OTHER_PHONE])
 def test_a_chat_whose_days_have_lines_of_their_own_is_read(tmp_path: Path, export: str) -> None:
     path = write(tmp_path / "chat.txt", export)
@@ -322,6 +339,12 @@ def test_a_notice_of_any_length_takes_no_time(tmp_path: Path, part: str) -> None
     notice = f"5/4/21, 9:03\u202fAM - {part * 10_000}\n"
     path = write(tmp_path / "chat.txt", f"{ANDROID}{notice}")
     assert documents(path, me=("Ben",)) and process_time() - began < 10
+
+
+def test_a_long_line_takes_no_time(tmp_path: Path) -> None:
+    began = process_time()
+    path = write(tmp_path / "chat.txt", "2021/05/03 " * 5_000 + "\n" + "word " * 20_000)
+    assert documents(path) and process_time() - began < 5
 
 
 def test_a_small_group_has_people_who_write_once(tmp_path: Path) -> None:

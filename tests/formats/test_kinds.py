@@ -121,6 +121,7 @@ def test_what_is_spoken_in_subtitles_is_not_a_note(
         ("One.\n%%\nWho\n\nknows?\n%%\nTwo.", "One.||Two."),
         ("%%time\nfor %%i in (*) do echo %%i\n%%time\n100%% and 50%%", None),
         ("%%\nnever closed", None),
+        ("```matlab\n%%\na = 1;\n%%\n```\n%% out %%\nEnd.", "```matlab\n%%\na = 1;\n%%\n```||End."),
     ],
 )
 def test_a_note_of_obsidian_is_read_without_what_it_does_not_show(

@@ -169,7 +169,9 @@ def test_facebook_is_read_without_its_mojibake_and_its_notices(tmp_path: Path) -
         }
         for number, (name, text) in enumerate(said)
     ]
-    path = write(tmp_path / "message_1.json", {"participants": [], "messages": messages})
+    call = {**messages[0], "content": "You called Ben.", "call_duration": 0}
+    export = {"participants": [{"name": "Ben"}], "messages": [call, *messages]}
+    path = write(tmp_path / "message_1.json", export)
     [chat] = documents(path, me=("Zoë",))
     assert [turn["content"] for turn in chat] == ["Ciao", "Why?"]
     [chat] = documents(path, me=("Ben",))
@@ -178,6 +180,7 @@ def test_facebook_is_read_without_its_mojibake_and_its_notices(tmp_path: Path) -
 
 def test_slack_is_read_with_names_for_ids_and_words_for_links(tmp_path: Path) -> None:
     text = "<@U2> &amp; I read <https://example.org/a|this page> of <https://example.org>"
+    text += ": <!channel>, see <#C1|general> and <#C2>"
     messages = [
         {"type": "message", "user": "U1", "ts": "1620050531.000100", "text": text},
         {
@@ -189,7 +192,10 @@ def test_slack_is_read_with_names_for_ids_and_words_for_links(tmp_path: Path) ->
         },
     ]
     [chat] = documents(write(tmp_path / "2021-05-03.json", messages), me=("Ben",))
-    assert chat[0]["content"] == "@Ben & I read this page of https://example.org"
+    assert (
+        chat[0]["content"]
+        == "@Ben & I read this page of https://example.org: @channel, see #general and #C2"
+    )
 
 
 def test_a_day_of_slack_on_which_one_does_not_write_is_skipped(tmp_path: Path) -> None:

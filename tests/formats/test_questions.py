@@ -90,7 +90,53 @@ def test_what_is_no_pair_is_told(tmp_path: Path) -> None:
     said = told(write(tmp_path / "faq.txt", ENGLISH))
     assert "faq.txt: text, its questions and answers, 4 conversations" in said
     assert "skipped 1: it has no answer (first: question 4)" in said
-    assert "skipped 1: a title stands below its answer (first: question 2)" in said
+    assert "skipped 1: a title or another text stands below its answer (first: question 2)" in said
+
+
+MARKED = """# Shop
+
+We mend bikes.
+
+**Q:** Open?
+**A:** **Yes**, we are.
+
+**Q**: Where?
+**A**: Here:
+
+Main Street
+
+**Q: How do I reach you?**
+A: By mail.
+
+help@example.org
+
+Q: Two?
+A: One.
+A: Or more.
+
+Q: Last?
+A: These:
+
+* wheels
+
+## Terms
+
+Pay now.
+"""
+
+
+def test_an_answer_keeps_its_last_line_and_what_is_bold(tmp_path: Path) -> None:
+    path = write(tmp_path / "faq.md", MARKED)
+    assert documents(path) == pairs(
+        "Open?", "**Yes**, we are.",
+        "Where?", "Here:\n\nMain Street",
+        "How do I reach you?", "By mail.\n\nhelp@example.org",
+        "Two?", "One.\n\nOr more.",
+        "Last?", "These:\n\n* wheels",
+    )  # fmt: skip
+    said = told(path)
+    assert "skipped 1: it stands above the first question (first: the beginning)" in said
+    assert "skipped 1: a title or another text stands below its answer (first: question 5)" in said
 
 
 def test_so_are_those_of_a_word_document_and_of_a_page(tmp_path: Path) -> None:

@@ -94,6 +94,26 @@ ROWS = {
         {"text": "<s>[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello! </s>"},
         [SYSTEM, *CHAT],
     ),
+    "Llama 3's text": (
+        {
+            "text": "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind."
+            "<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\nHello!<|eot_id|>"
+        },
+        [SYSTEM, *CHAT],
+    ),
+    "Gemma's text": (
+        {
+            "text": "<bos><start_of_turn>user\nHi<end_of_turn>\n"
+            "<start_of_turn>model\nHello!<end_of_turn>"
+        },
+        CHAT,
+    ),
+    "Zephyr's text": (
+        {"text": "<|system|>\nBe kind.</s>\n<|user|>\nHi</s>\n<|assistant|>\nHello!</s>"},
+        [SYSTEM, *CHAT],
+    ),
     "ChatML's text": (
         {
             "text": "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
@@ -185,6 +205,19 @@ def test_where_a_row_comes_from_is_no_text_of_it(tmp_path: Path) -> None:
     assert list(read_sourced(find_files([path]))) == [("Hi", "made"), (CHAT, "a.jsonl")]
     columns = Asked(columns=("source",))
     assert list(read_sourced(find_files([path]), columns))[1] == ("Hi", "a.jsonl")
+
+
+def test_keys_that_are_not_read_are_told(tmp_path: Path) -> None:
+    row = {"text": "A headline", "body": "The article.", "source": "made", "id": 7}
+    said = told(write(tmp_path / "a.jsonl", json.dumps(row)))
+    assert "a.jsonl: JSON lines (not read: 'body' and 'id'), 1 text" in said
+    said = told(write(tmp_path / "a.json", json.dumps([row, row])), columns=("body",))
+    assert "a.json: JSON (not read: 'text' and 'id'), 2 texts" in said
+
+
+def test_a_named_column_of_a_templates_texts_is_of_conversations(tmp_path: Path) -> None:
+    row = {"said": "<s>[INST] Hi [/INST] Hello! </s>"}
+    assert documents(write(tmp_path / "a.jsonl", json.dumps(row)), columns=("said",)) == [CHAT]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])

@@ -2,7 +2,7 @@
 
 import re
 import zipfile
-from datetime import date
+from datetime import date, datetime, time
 from pathlib import Path
 
 import openpyxl
@@ -63,6 +63,20 @@ def workbook(tmp_path: Path) -> Path:
     book.create_sheet("Nothing")
     book.save(tmp_path / "faq.xlsx")
     return tmp_path / "faq.xlsx"
+
+
+def test_cells_are_texts_as_excel_shows_them(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    sheet = book.worksheets[0]
+    sheet.append(["question", "answer"])
+    cells = [datetime(2026, 5, 3, 14, 30), time(9, 30), 0.125, True, "#N/A"]
+    for number, cell in enumerate([date(2026, 5, 3), *cells], 1):
+        sheet.append([f"{number}?", cell])
+    sheet["B5"].number_format = "0.0%"
+    book.save(tmp_path / "faq.xlsx")
+    found = [chat[1]["content"] for chat in documents(tmp_path / "faq.xlsx")]
+    assert found == ["2026-05-03", "2026-05-03 14:30", "09:30", "12.5%", "TRUE"]
+    assert "skipped 1: its 'answer' is empty (first: row 7)" in told(tmp_path / "faq.xlsx")
 
 
 def test_of_a_workbook_the_first_sheet_with_rows_is_read(workbook: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, TextIO
 
 from gptcore.checks import UserError
 from training.formats.chats.assistants import EXPORTED
@@ -20,7 +20,7 @@ from training.formats.chats.messengers import read_messenger
 from training.formats.chats.transcripts import read_chat
 from training.formats.documents.books import read_epub, read_html, read_word
 from training.formats.documents.pdf import read_pdf
-from training.formats.documents.questions import documents_in, pairs_in
+from training.formats.documents.questions import documents_in, questions_in
 from training.formats.documents.subtitles import read_subtitles
 from training.formats.encoding import HEAD, note
 from training.formats.found import Asked, Found, Item, Kind, NoText, Skip, Unreadable
@@ -37,7 +37,7 @@ from training.formats.lines import (
 from training.formats.packed import DAMAGED, SHEETS, WORDS, open_zip, seekable, unpacked
 from training.formats.places import File
 from training.formats.rows import items_of
-from training.formats.tables.columns import known
+from training.formats.tables.columns import known, listed
 from training.formats.tables.readers import read_excel, read_parquet, read_table
 from training.formats.texts import cut_up
 
@@ -46,8 +46,10 @@ from training.formats.texts import cut_up
 FRONT_MATTER = re.compile(
     r"\A---[ \t]*\n(?!\n)(?:\w[\w -]*:.*\n|(?!---)[ \t#-].*\n|\n)*(?<!\n\n)---[ \t]*\n"
 )
-# What Obsidian shows nobody, %% a comment %% in a line or between two lines, or shows as a picture.
+# What Obsidian shows nobody, %% a comment %% in a line or between two lines, or shows as a picture;
+# not in code, which is found first and stays.
 UNSHOWN = re.compile(
+    r"^(?P<code>(?P<fence>```+|~~~+)(?s:.*?)(?:^(?P=fence)|\Z))|"
     r"^%%[ \t]*\n(?s:.*?)\n%%[ \t]*$|(?<!\S)%%(?:(?!%%).)+%%(?!\S)|!\[\[[^\[\]\n]*\]\]",
     re.MULTILINE,
 )
@@ -139,8 +141,8 @@ def read_text(file: File, asked: Asked) -> Found:
             kind = "text, though its name says something else"
         parts = chain([first], parts)
         if is_markdown:
-            parts = (UNSHOWN.sub("", part) for part in parts)
-        if pairs_in(first):
+            parts = (UNSHOWN.sub(lambda found: found["code"] or "", part) for part in parts)
+        if questions_in(first):
             yield from documents_in(kind, whole(parts, "questions and answers"), asked)
         else:
             yield Kind(kind, is_cut=True)
@@ -148,11 +150,21 @@ def read_text(file: File, asked: Asked) -> Found:
 
 
 def read_json_lines(file: File, asked: Asked) -> Found:
-    yield Kind("JSON lines")
     with open_text(file) as stream:
-        for number, line in numbered_lines(stream):
-            if line.strip():
-                yield from items_of(value_in(line), f"line {number}", asked)
+        lines = ((number, line) for number, line in numbered_lines(stream) if line.strip())
+        rows = ((f"line {number}", value_in(line)) for number, line in lines)
+        yield from items_of_rows("JSON lines", rows, asked)
+
+
+def items_of_rows(kind: str, rows: Iterator[tuple[str, Any]], asked: Asked) -> Found:
+    """Yield the kind, with the keys of the first row that are not read, and the rows' documents."""
+    first = next(rows, None)
+    keys = [*map(str, first[1])] if first and isinstance(first[1], dict) else []
+    used = [*asked.columns] or known(keys)
+    unread = [key for key in keys if used and key not in (*used, "source")]
+    yield Kind(f"{kind} (not read: {listed(unread)})" if unread else kind)
+    for where, row in chain([first] if first else [], rows):
+        yield from items_of(row, where, asked)
 
 
 def value_in(line: str) -> Any:
@@ -165,13 +177,15 @@ def value_in(line: str) -> Any:
 
 def read_json(file: File, asked: Asked) -> Found:
     """Yield the rows of an array, of an object's only list of objects, or of one object."""
-    yield Kind("JSON")
     with open_text(file) as stream:
-        for number, row in values(stream):
-            rows = rows_within(row)
-            for inner, one in enumerate(rows, 1):
-                where = f"value {inner if len(rows) > 1 else number}"
-                yield from items_of(one, where, asked)
+        yield from items_of_rows("JSON", numbered_rows(stream), asked)
+
+
+def numbered_rows(stream: TextIO) -> Iterator[tuple[str, Any]]:
+    for number, value in values(stream):
+        rows = rows_within(value)
+        for inner, row in enumerate(rows, 1):
+            yield f"value {inner if len(rows) > 1 else number}", row
 
 
 def rows_within(value: Any) -> list[Any]:

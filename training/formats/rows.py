@@ -169,7 +169,9 @@ def of_columns(row: Mapping[str, Any], columns: tuple[str, ...]) -> Document:
     if missing := [name for name in columns if name not in row]:
         raise Unreadable(f"it has no key {missing[0]!r}: its keys are {keys_in(row)}")
     texts = [text_of(row[name], name) for name in columns]
-    return texts[0] if len(texts) == 1 else list(messages_of(texts))
+    if len(texts) > 1:
+        return list(messages_of(texts))
+    return conversation(turns)[0] if (turns := turns_in(texts[0])) else texts[0]
 
 
 def pair(

@@ -9,7 +9,9 @@ marks, and the user's turns with them.
 
 import re
 
-# What begins a turn: of Guanaco, Vicuna's kin and Alpaca, of Anthropic, of ChatML, of Llama 2.
+# What begins a turn: of Guanaco, Vicuna's kin and Alpaca, of Anthropic, of ChatML, of Llama 2, of
+# Llama 3, of Gemma, of Zephyr and Phi-3.
+HEAD = r"<\|start_header_id\|>{}<\|end_header_id\|>\n"
 TEMPLATES = [
     re.compile(f"(?m)(?P<user>{user})|(?P<assistant>{assistant})|(?P<system>{system})")
     for user, assistant, system in (
@@ -17,11 +19,19 @@ TEMPLATES = [
         ("^Human:", "^Assistant:", "^System:"),
         (r"<\|im_start\|>user\n", r"<\|im_start\|>assistant\n", r"<\|im_start\|>system\n"),
         (r"\[INST\](?!\s*<<SYS>>)|<</SYS>>", r"\[/INST\]", r"\[INST\]\s*<<SYS>>"),
+        (HEAD.format("user"), HEAD.format("assistant"), HEAD.format("system")),
+        ("<start_of_turn>user\n", "<start_of_turn>model\n", "<start_of_turn>system\n"),
+        (r"<\|user\|>\n", r"<\|assistant\|>\n", r"<\|system\|>\n"),
     )
 ]
-ENDS = re.compile(r"</?s>|<\|im_end\|>|<\|endoftext\|>")
+ENDS = re.compile(
+    r"</?s>|<\|(?:im_end|endoftext|eot_id|begin_of_text|end_of_text|end)\|>|"
+    r"<(?:bos|eos|end_of_turn)>"
+)
 INPUT = re.compile(r"### Input:\n")  # Alpaca's, below an instruction
-PREFACE = re.compile(r"\s*(<s>\s*|Below is an instruction [^#]*)?")  # Llama's, or Alpaca's
+PREFACE = re.compile(  # a model's mark of a beginning, or Alpaca's words
+    r"\s*((?:<s>|<\|begin_of_text\|>|<bos>)\s*|Below is an instruction [^#]*)?"
+)
 
 
 def turns_in(text: str) -> list[dict[str, str]]:

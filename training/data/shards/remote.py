@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,10 @@ class RemoteFolder:
         if names == self.held:
             return
         self.held = names
-        for path in self.local.glob(HELD):
-            if path.name not in names:
+        for path in chain(self.local.glob(HELD), self.local.glob(f"{HELD}.part")):
+            if (name := path.name.removesuffix(".part")) not in names:
                 # If it is locked, a process that is ahead of this one is fetching it.
-                with suppress(TimeoutError), self.lock(path.name, timeout=0):
+                with suppress(TimeoutError), self.lock(name, timeout=0):
                     path.unlink(missing_ok=True)
         # A daemon thread does not delay the end of the program.
         threading.Thread(target=self.fetch_all, args=(names,), daemon=True).start()

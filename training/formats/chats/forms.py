@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+LONGEST_DAY = 80  # characters; in a long line, the patterns would try each place
 LOOKED_AT = 50  # a third of these lines begin messages; if messages are long, more are looked at
 # How a message begins: [2021-05-03, 14:02:11] Ann: or 3. 5. 2021, 2:02 p.m. - Ann: or, below a
 # line with the day, a time and a name.
@@ -43,6 +44,10 @@ class Form:
     def has_dates(self) -> bool:
         return "date" in self.begin.groupindex
 
+    def day_in(self, line: str) -> re.Match[str] | None:
+        """Return the match of a line with the day alone."""
+        return self.day.fullmatch(line) if len(line) <= LONGEST_DAY else None
+
 
 NOTICES = (  # what Android's WhatsApp has in place of a message, without a mark before it
     "This message was deleted( by admin .+)?",
@@ -75,7 +80,7 @@ FORMS = (
         ),
         re.compile(  # Android's is in <>, in any language
             r"<[^<>]*>|(image|video|audio|sticker|GIF|document|Contact card) omitted|"
-            rf"({'|'.join(NOTICES)})\.?|{PLACE}|null",
+            rf"({'|'.join(NOTICES)})\.?|{PLACE}|(?-i:null)",
             re.IGNORECASE,
         ),
         re.compile(r"\u200e.*|<[^<>]*>"),
@@ -121,7 +126,7 @@ def chat_of(text: str, name: str) -> Form | None:
         return None
     lines = [line for line in text.splitlines() if line.strip()]
     for form in FORMS:
-        days = [bool(form.day.fullmatch(line)) for line in lines]
+        days = [bool(form.day_in(line)) for line in lines]
         begin = [form.begin.match(line) for line, is_day in zip(lines, days) if not is_day]
         named = {i: found["name"] for i, found in enumerate(begin) if found and found["name"]}
         if not are_people([*named.values()]) or not (form.has_dates or any(days)):

@@ -29,6 +29,7 @@ NO_WORDS_SAID = "a picture, a sound, a call, a notice or a forward, without word
 ODD = (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError)
 MILLISECONDS = 1e11  # a time since 1970 that is larger is in milliseconds; in seconds: year 5138
 NOTICE = re.compile(r"Reacted .+ to your message|Liked a message|.+ sent an attachment\.")
+UNSAID = {"forwarded_from", "call_duration"}  # keys of Telegram's forwards and of Facebook's calls
 Message = dict[str, Any]
 Names = dict[str, str]  # of people, by what stands for them in the messages
 
@@ -56,6 +57,8 @@ def without_marks(text: str, names: Names) -> str:
     '@Ann & I: here'
     """
     text = re.sub(r"<@(\w+)[^<>]*>", lambda found: "@" + names.get(found[1], found[1]), text)
+    text = re.sub(r"<!(\w+)>", r"@\1", text)  # @channel and @here
+    text = re.sub(r"<#(?:\w+\|)?([^<>|]+)\|?>", r"#\1", text)
     return html.unescape(re.sub(r"<(?:[^<>|]*\|)?([^<>]*)>", r"\1", text))
 
 
@@ -135,10 +138,12 @@ def chats_of(export: Any) -> list[list[Message]]:
     """Return the messages of each chat: of one, of a day of Slack's, or of a whole account."""
     if isinstance(export, list):
         return [export]
+    if "messages" in export:
+        return [export["messages"]]
     if all(isinstance(chat, list) for chat in export.values()):  # Snapchat's, by friend
         return [*export.values()]
     parts = [export[part]["list"] for part in ("chats", "left_chats") if part in export]
-    return [chat["messages"] for chats in parts or [[export]] for chat in chats]
+    return [chat["messages"] for chats in parts for chat in chats]
 
 
 def said_of(messages: list[Message], form: Form, skipped: list[Skip]) -> list[Said]:
@@ -171,7 +176,7 @@ def unknown(error: Exception) -> str:
 def said_in(message: Message, where: str, form: Form, names: Names) -> Said:
     """Return a message, without text if nobody wrote it for this chat."""
     name = name_in(message, form)
-    is_said = part(message, form.kind) in form.said and "forwarded_from" not in message
+    is_said = part(message, form.kind) in form.said and not UNSAID & {*message}
     parts = message.get(form.text) or [] if is_said else []  # a picture has none
     # Parts of Telegram's texts have a type.
     text = "".join(one if isinstance(one, str) else one["text"] for one in parts)

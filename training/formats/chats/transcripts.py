@@ -34,9 +34,8 @@ FILE_NAME = re.compile(r"\.\w{2,5} ")
 # A poll of Android's, in any language: POLL: and, below what is asked, OPTION: Today (2 votes).
 POLL = re.compile(r"[^\W\d_]+ ?[:：]")
 OPTION = re.compile(rf"{POLL.pattern} ?\S.* ?\(\d+ ?[^\W\d_]+\)")
-EDITED = re.compile(
-    r"(\u200e<[^<>]*>|<(This message was edited|Diese Nachricht wurde bearbeitet)\.?>)$"
-)
+# What follows a message that was edited: an iPhone's in any words, and Android's in any language.
+EDITED = re.compile(r"(\u200e<[^<>]*>|(?<!\S)<(?=[^<>]* )[^<>\d=/\"]{12,60}>)$")
 NO_WORDS_SAID = "a picture, a sound, a deleted message or a notice of the program's own"
 
 
@@ -130,7 +129,8 @@ def messages(stream: TextIO, skipped: list[Skip], form: Form, order: str) -> Ite
     for number, line in numbered_lines(stream):
         line = line.rstrip("\n")
         match = form.begin.match(line)
-        day = None if match or is_open else form.day.fullmatch(line)
+        is_within = is_open and lines[-1] != ""  # an empty line stands above a day
+        day = None if match or is_within else form.day_in(line)
         if day:
             today = day["date"] or ""
         elif not match:
@@ -156,7 +156,7 @@ def dates(stream: TextIO, form: Form) -> Iterator[str]:
     """Yield the dates of messages, or those of lines with the day alone."""
     for _, line in numbered_lines(stream):
         line = line.rstrip("\n")
-        match = form.begin.match(line) if form.has_dates else form.day.fullmatch(line)
+        match = form.begin.match(line) if form.has_dates else form.day_in(line)
         if match and match["date"]:
             yield match["date"]
 

@@ -1,9 +1,10 @@
 """Questions and answers in a text, marked as Q: and A: or in words, to a conversation for each.
 
->>> pairs_in("Q: Open?\\nA: Yes.\\n\\nQ: Now?\\nA: No.\\n\\nDelivery\\n\\nQ: Why?\\nA: So.")[1]
-Pair(question='Now?', answer='No.', title='Delivery')
->>> pairs_in("Q: Open?\\nA: Yes.\\nThis was the only question in a long novel.")
-[]
+>>> text = "Hours\\n\\nQ: Open?\\nA: Yes.\\n\\nQ: Now?\\nA: No.\\n\\nDelivery\\n\\nQ: Why?\\nA: So."
+>>> questions_in(text).pairs[1]
+Pair(question='Now?', answer='No.', below='Delivery')
+>>> questions_in(text).above, questions_in("Q: Open?\\nA: Yes.\\nThe only question of a novel.")
+('Hours', None)
 """
 
 import re
@@ -20,76 +21,111 @@ MARKS = (  # of questions and of answers
 )  # fmt: skip
 SPACE = r"[ \t\xa0\u202f]*"
 # A mark stands at the beginning of a line, may have a number, and may be a heading or bold.
-MARK = "(?:(?P<question>{})|(?P<answer>{}))"
+MARK = "(?:(?P<question>{})|(?P<answer>{}))[*_]*"
 BEGIN = rf"^[ \t>#*_]*{MARK}(?:{SPACE}\d+{SPACE}[.):：]|{SPACE}[:：])"
 PATTERNS = [re.compile(BEGIN.format(*pair), re.IGNORECASE | re.MULTILINE) for pair in MARKS]
 FEWEST = 3  # pairs; fewer may be quoted in a text
 SHARE = 0.5  # of the text: more of it is not before the first question, nor in one answer
-EMPHASIS = " \t\r\n\xa0*_"
-SENTENCE_ENDS = (*'.!?:;,…)"”»。！？',)
+SENTENCE_ENDS = (*'.!?…)"”»。！？',)
 LONGEST_TITLE = 40  # characters
+# An address, a number or a sentence.
+NO_TITLE = re.compile(r".*(?:[\d@]|://).*|.*[:;,.!?…)\"”»。！？]")
+HEADING = re.compile(r"\n[ \t]*\n#{1,6} ")
+BOLD_END = re.compile(r"[*_]+(?=\s)")  # where the mark was bold, or begins a bold question
+BOLD = re.compile(r"(\*+|_+)((?:(?!\1).)+)\1", re.DOTALL)
 
 
 class Pair(NamedTuple):
-    """A question, its answer ("" if it has none), and what stands below as a title of others."""
+    """A question, its answer ("" if it has none), and what stands below and belongs to neither."""
 
     question: str
     answer: str
-    title: str
+    below: str
+
+
+class Questions(NamedTuple):
+    """The questions of a text, and what stands above the first of them."""
+
+    above: str
+    pairs: list[Pair]
 
 
 def documents_in(kind: str, text: str, asked: Asked) -> Found:
     """Yield the kind of a whole text, then its pairs of question and answer, or else its parts."""
-    pairs = pairs_in(text)
-    yield Kind(f"{kind}, its questions and answers" if pairs else kind, is_cut=not pairs)
-    for number, (question, answer, title) in enumerate(pairs, 1):
+    found = questions_in(text)
+    yield Kind(f"{kind}, its questions and answers" if found else kind, is_cut=not found)
+    if not found:
+        yield from cut_up([text], asked)
+        return
+    if found.above:
+        yield Skip("the beginning", "it stands above the first question")
+    for number, (question, answer, below) in enumerate(found.pairs, 1):
         if answer:
             yield Item([*messages_of([question, answer])])
         else:
             yield Skip(f"question {number}", "it has no answer")
-        if title:
-            yield Skip(f"question {number}", "a title stands below its answer")
-    if not pairs:
-        yield from cut_up([text], asked)
+        if below:
+            yield Skip(f"question {number}", "a title or another text stands below its answer")
 
 
-def pairs_in(text: str) -> list[Pair]:
-    """Return the questions of a text, each with its answer, or none if it is another text.
-
-    What stands before the first one is left out.
-    """
-    found = (pairs_by(pattern, text) for pattern in PATTERNS)
-    pairs = max(found, key=lambda pairs: sum(bool(pair.answer) for pair in pairs))
-    sizes = [len(pair.question) + len(pair.answer) for pair in pairs if pair.answer]
+def questions_in(text: str) -> Questions | None:
+    """Return the questions of a text, each with its answer, or None if it is another text."""
+    all_found = (questions_by(pattern, text) for pattern in PATTERNS)
+    found = max(all_found, key=lambda found: sum(bool(pair.answer) for pair in found.pairs))
+    sizes = [sum(map(len, pair)) for pair in found.pairs if pair.answer]
     if len(sizes) < FEWEST or max(sizes) > SHARE * len(text):
-        return []
-    return pairs if text.index(pairs[0].question) < SHARE * len(text) else []
+        return None
+    return found if len(found.above) < SHARE * len(text) else None
 
 
-def pairs_by(pattern: re.Pattern[str], text: str) -> list[Pair]:
+def questions_by(pattern: re.Pattern[str], text: str) -> Questions:
     marks = [*pattern.finditer(text)]
+    marks = marks[next((i for i, mark in enumerate(marks) if mark["question"]), len(marks)) :]
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
-    said = [(mark.lastgroup, text[mark.end() : end]) for mark, end in zip(marks, ends)]
-    pairs = []
-    for (role, question), (following, answer) in zip(said, [*said[1:], ("question", "")]):
-        if role == "question" and question.strip(EMPHASIS):
-            answer = answer if following == "answer" else ""
-            answer, title = without_title(answer)
-            pairs.append(Pair(question.strip(EMPHASIS), answer.strip(EMPHASIS), title))
-    return pairs
+    pairs: list[Pair] = []
+    for mark, end in zip(marks, ends):
+        said = text[mark.end() : end]
+        if mark["question"]:
+            pairs.append(Pair(without_bold(said), "", ""))
+            continue
+        question, answer, _ = pairs.pop()
+        more, below = split_answer(said, is_last=end == len(text))
+        pairs.append(Pair(question, f"{answer}\n\n{without_bold(more)}".strip(), below))
+    above = text[: marks[0].start()].strip() if marks else text
+    return Questions(above, [pair for pair in pairs if pair.question])
 
 
-def without_title(answer: str) -> tuple[str, str]:
-    """Return an answer without the title of what follows, and that title, or "".
+def without_bold(said: str) -> str:
+    """Return what follows a mark without the signs that made it bold together with the mark.
 
-    It is a heading, or a short line that ends as no sentence does, below one that does.
-
-    >>> without_title("Yes.\\n\\n## Delivery"), without_title("These:\\n\\nwheels\\n\\nbrakes")[1]
-    (('Yes.', 'Delivery'), '')
+    >>> without_bold("** Open?"), without_bold(" Open?**"), without_bold(" **Yes**, we do.")
+    ('Open?', 'Open?', '**Yes**, we do.')
     """
+    if begun := BOLD_END.match(said):
+        said = said[begun.end() :]
+    said = said.strip()
+    signs = said[len(said.rstrip("*_")) :]
+    if signs and said.count(signs) % 2:
+        said = said.removesuffix(signs).rstrip()
+    whole = BOLD.fullmatch(said)
+    return whole[2] if whole else said
+
+
+def split_answer(answer: str, is_last: bool) -> tuple[str, str]:
+    """Return an answer, and what stands below it: the title of what follows, or "".
+
+    It is a heading, or a short line that ends as no sentence does, below one that does. Below the
+    last answer nothing follows: there, a heading ends it.
+
+    >>> split_answer("Yes.\\n\\nDelivery", False), split_answer("Write:\\n\\nMain Street", False)
+    (('Yes.', 'Delivery'), ('Write:\\n\\nMain Street', ''))
+    """
+    if is_last:
+        heading = HEADING.search(answer)
+        return (answer[: heading.start()], answer[heading.start() :]) if heading else (answer, "")
     above, _, last = answer.rstrip().rpartition("\n\n")
     is_line = 0 < len(last) <= LONGEST_TITLE and "\n" not in last
-    is_below = above.rstrip().endswith(SENTENCE_ENDS) and not last.endswith(SENTENCE_ENDS)
-    if above and is_line and (last.startswith("#") or is_below):
+    is_title = above.rstrip().endswith(SENTENCE_ENDS) and not NO_TITLE.fullmatch(last)
+    if above and is_line and (last.startswith("#") or is_title):
         return above, last.strip("# ")
     return answer, ""

@@ -1,7 +1,7 @@
 """Tables to documents: CSV and its kin, Excel and Parquet.
 
->>> cell_text(49.0)
-'49'
+>>> cell_text(49.0), cell_text(0.5, "0%"), cell_text(datetime(2026, 5, 3))
+('49', '50%', '2026-05-03')
 """
 
 import csv
@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, time
 from itertools import chain, islice
 from typing import Any, TextIO
 
@@ -26,6 +27,7 @@ from training.formats.tables.columns import guess, is_header, is_title, known, l
 LOOKED_AT = 100  # rows that a guess is made from
 ROWS_AT_ONCE = 100  # of Parquet, in memory; a row may have pictures
 MOST_ROWS = 1 << 20  # of a sheet, as in Excel
+PERCENT = re.compile(r"0(?:\.(0+))?%")  # Excel's format of a number
 
 
 def read_table(file: File, asked: Asked) -> Found:
@@ -144,8 +146,8 @@ def sheet_rows(sheet: Any) -> Iterator[tuple[str, list[str]]]:
     """Yield a sheet's rows that have words, each with its place; their lengths may differ."""
     sheet.reset_dimensions()  # what a file says of its size may be wrong, or far too large
     # Rows that are left out before a number are yielded, and a number may be a billion.
-    for number, row in enumerate(sheet.iter_rows(max_row=MOST_ROWS, values_only=True), 1):
-        cells = [*map(cell_text, row)]
+    for number, row in enumerate(sheet.iter_rows(max_row=MOST_ROWS), 1):
+        cells = ["" if c.data_type == "e" else cell_text(c.value, c.number_format) for c in row]
         if any(map(str.strip, cells)):
             yield f"row {number}", cells
 
@@ -158,16 +160,23 @@ def evened(rows: list[tuple[str, list[str]]]) -> Iterator[tuple[str, list[str]]]
         yield where, [*row[first:end], *[""] * (end - max(first, len(row)))]
 
 
-def cell_text(cell: Any) -> str:
-    """Return a cell as a person reads it.
+def cell_text(value: Any, number_format: str | None = None) -> str:
+    """Return what a cell holds as a person reads it; what Excel cannot compute is left empty.
 
-    >>> cell_text(49.0), cell_text(None)
-    ('49', '')
+    >>> cell_text(time(9, 30)), cell_text(True), cell_text(None)
+    ('09:30', 'TRUE', '')
     """
-    if cell is None:
+    if value is None:
         return ""
-    whole = isinstance(cell, float) and cell.is_integer()
-    return str(int(cell) if whole else cell).replace("_x000D_", "")  # Excel's carriage return
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, datetime | time):
+        written = value.isoformat(" ", "seconds") if isinstance(value, datetime) else str(value)
+        return written.removesuffix(" 00:00:00").removesuffix(":00")
+    if isinstance(value, int | float) and (found := PERCENT.fullmatch(number_format or "")):
+        return f"{value:.{len(found[1] or '')}%}"
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value) if whole else value).replace("_x000D_", "")  # Excel's carriage return
 
 
 def read_parquet(file: File, asked: Asked) -> Found:
