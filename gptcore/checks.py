@@ -126,3 +126,22 @@ def brief(value: object) -> str:
 def shorten(text: str, length: int = 60) -> str:
     """Cut a text to `length` characters, for a message of one line."""
     return text if len(text) <= length else f"{text[:length]}..."
+
+
+def within(value: Any) -> list[Any]:
+    """Return the values directly within a JSON value."""
+    if isinstance(value, dict):
+        return [*value.values()]
+    return value if isinstance(value, list) else []
+
+
+def is_deeper(value: Any, most: int) -> bool:
+    """Whether a JSON value has others within it on more than `most` levels.
+
+    >>> is_deeper([[1]], 2), is_deeper([[1]], 1)
+    (False, True)
+    """
+    level, depth = [value], 0
+    while level and depth <= most:
+        level, depth = [inner for one in level for inner in within(one)], depth + 1
+    return bool(level)

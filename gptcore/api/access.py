@@ -20,6 +20,7 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 
+from gptcore.checks import is_deeper
 from gptcore.system.network import is_loopback
 
 Scope = MutableMapping[str, Any]  # of ASGI
@@ -31,6 +32,7 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 PORT = re.compile(r"^([\d.]+|\[.*\]):\d+$")  # behind an address, as some proxies write it
 LONGEST_BODY = 2**20  # bytes; the longest conversation that fits a context is far smaller
 LARGE_BODY = 2**14  # bytes
+MOST_LEVELS = 200  # of a body's JSON: what reads it calls itself at each
 BODY_SECONDS = 20.0  # for a whole body to arrive
 REPLIES = 16  # most of a call, and most that one of several addresses waits for
 ALL_REPLIES = 400  # most that all addresses wait for; a process may have 4,096 open files
@@ -247,9 +249,11 @@ def parse(body: bytes) -> Any:
         content = json.loads(body, parse_constant=refuse_constant) if body else None
         # Half a surrogate pair is not text, and 1e999 is read as Infinity.
         json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
-        return content
     except (ValueError, RecursionError):
         raise Refused(400, "the body is not valid JSON") from None
+    if is_deeper(content, MOST_LEVELS):
+        raise Refused(400, f"the body's JSON has more than {MOST_LEVELS} levels")
+    return content
 
 
 def refuse_constant(name: str) -> None:

@@ -69,8 +69,8 @@ def read_tools(body: Json, where: str = "tools") -> Functions:
         raise UserError(f"{where} must be a list that is not empty")
     functions = [part(tool, "function") or tool for tool in tools if is_function(tool)]
     names = [part(function, "name") for function in functions]
-    if not all(isinstance(name, str) and name for name in names):
-        raise UserError(f"each function of {where} must have a name")
+    if not all(isinstance(name, str) and name and name.isprintable() for name in names):
+        raise UserError(f"each function of {where} must have a name, of printable characters")
     if twice := next((name for name, n in Counter(names).items() if n > 1), ""):
         raise UserError(f"{where} has two functions named {brief(twice)}: rename one")
     return dict(zip(names, functions))

@@ -46,6 +46,8 @@ METRICS: dict[str, Callable[[Engine], int]] = {
     "gptcore_replies_running": lambda engine: engine.n_running - len(engine.waiting),
     "gptcore_replies_waiting": lambda engine: len(engine.waiting),
 }
+# Some readers of events take these for the end of a line; in JSON they stand only within texts.
+BREAKS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 Read = Callable[[Any, OnnxModel], ParsedCall]
 Pieces = AsyncIterator[tuple[int, Piece]]  # the number of a reply, and what is new of it
 
@@ -153,10 +155,10 @@ class Api:
             model = await self.models.get(name)
             asked = await asyncio.to_thread(read, body, model)
             held.enter_context(self.access.answering(call.scope, len(asked.requests) - 1))
-            if asked.schema is not None:
-                asked = asked.bound(await compiled(asked.schema, model.tokenizer))
-            stop = held.enter_context(stopping(call))
             asker = self.access.asker(call.scope)
+            if asked.schema is not None:
+                asked = asked.bound(await compiled(asked.schema, model.tokenizer, asker))
+            stop = held.enter_context(stopping(call))
             pieces = answers(model.engine, asked.requests, stop, asker)
             form = new_form(name, model.tokenizer, asked)
             if not asked.stream:
@@ -246,5 +248,6 @@ def part_events(form: Form, i: int, piece: Piece) -> str:
 def written(events: list[Json]) -> str:
     """Return server-sent events; each has the name that is its type, if it has one."""
     names = [f"event: {event['type']}\n" if "type" in event else "" for event in events]
-    lines = [f"data: {json.dumps(event, ensure_ascii=False)}\n\n" for event in events]
+    texts = (json.dumps(event, ensure_ascii=False).translate(BREAKS) for event in events)
+    lines = [f"data: {text}\n\n" for text in texts]
     return "".join(name + line for name, line in zip(names, lines))

@@ -8,7 +8,6 @@ after each, with log probabilities; the data of an array is its float32 numbers 
 letters: H heads, K of keys and values, T tokens, D channels of a head, C of all.
 """
 
-import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from threading import Lock
@@ -32,6 +31,7 @@ from gptcore.inspection import (
 from gptcore.model import OnnxModel
 from gptcore.models import Models
 from gptcore.page.reply import as_json
+from gptcore.system.threads import finished
 
 N_NEXT = 8
 
@@ -80,7 +80,7 @@ def inspect_endpoint(models: Models) -> Callable:
         what: list[Any] | str, layer: int, name: str | None, untrained: bool
     ) -> AsyncIterator[str]:
         model = await models.get(models.check(name))
-        yield await asyncio.to_thread(look, model, what, layer, untrained)
+        yield await finished(lambda: look(model, what, layer, untrained))
 
     return inspect
 

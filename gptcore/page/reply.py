@@ -50,7 +50,7 @@ def reply_endpoint(models: Models, asker: Callable[[], str]) -> Callable:
         model = await models.get(models.check(name))
         request, schema = await asyncio.to_thread(read, model, prompt, settings, begun)
         if schema is not None:
-            request = request.bound(await compiled(schema, model.tokenizer))
+            request = request.bound(await compiled(schema, model.tokenizer, asker()))
         teller = ReplyEvents(model.tokenizer, request)
         yield teller.start(device_line(model))
         async for progress in stream(model.engine, request, asker()):

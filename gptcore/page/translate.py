@@ -24,7 +24,7 @@ from gptcore.inspection import MAX_TOKENS, Inspector, inspect_translation
 from gptcore.model import device_line
 from gptcore.page.inspect import packed
 from gptcore.page.reply import as_json
-from gptcore.system.threads import in_thread
+from gptcore.system.threads import finished
 from gptcore.text.tokenizer import Tokenizer
 from gptcore.translation.onnx import OnnxTranslator
 from gptcore.translation.search import MAX_BEAMS, Translation, read_source, translate
@@ -77,7 +77,7 @@ def crossing_endpoint(bundle: TranslationBundle) -> Callable:
         return as_json(source=seen.source, target=seen.target, arrays=arrays)
 
     async def crossing(source: list[int], target: list[int]) -> AsyncIterator[str]:
-        yield await asyncio.to_thread(look, source, target)
+        yield await finished(lambda: look(source, target))
 
     return crossing
 
@@ -108,7 +108,7 @@ def fairly_translated(
         async with own, places:
             lines = translate_lines(model, text, beams)
             while main_thread().is_alive():
-                result = await asyncio.wrap_future(in_thread(lambda: next(lines, None)))
+                result = await finished(lambda: next(lines, None))
                 if not result:
                     return
                 yield result

@@ -7,8 +7,10 @@ ONNX Runtime that computes in another thread while Python ends would abort the p
 of a server that is itself in a thread, such as Gradio's, are of that other kind.
 """
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from threading import Thread
 from typing import TypeVar
 
@@ -28,3 +30,17 @@ def in_thread(call: Callable[[], Result]) -> Future[Result]:
 
     Thread(target=run, daemon=False).start()
     return future
+
+
+async def finished(call: Callable[[], Result]) -> Result:
+    """Return what a function returns in a thread of its own.
+
+    Who is cancelled meanwhile waits for the thread: what the call holds is not given up before.
+    """
+    result = asyncio.wrap_future(in_thread(call))
+    try:
+        return await asyncio.shield(result)
+    except asyncio.CancelledError:
+        with suppress(Exception):
+            await result
+        raise

@@ -13,11 +13,16 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Literal, get_args
 
+import regex
+
 from gptcore.checks import UserError
 
 # The engine backtracks through white space that is followed by a word and uses a stack frame per
 # character, so a longer run would overflow its stack.
 LONGEST_RUN = 500_000
+# Accents and such are sorted when a text is normalised, which takes the square of their number.
+MARKS = regex.compile(r"\p{M}++")
+MOST_MARKS = 1_000
 Form = Literal["", "NFC"]
 
 
@@ -36,8 +41,17 @@ class Parts:
         """Return text, token, text, ..., text; a text may be empty."""
         parts = self._found.split(text) if self._found else [text]
         if self._form:
+            check_marks(text)
             parts[::2] = [unicodedata.normalize(self._form, part) for part in parts[::2]]
         return parts
+
+
+def check_marks(text: str) -> None:
+    """Raise UserError if more marks follow each other than any script has."""
+    if any(run.end() - run.start() > MOST_MARKS for run in MARKS.finditer(text)):
+        raise UserError(
+            f"the text holds more than {MOST_MARKS:,} combining marks in a row: remove some"
+        )
 
 
 def check_runs(text: str) -> None:

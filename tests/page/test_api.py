@@ -21,6 +21,7 @@ from gptcore.api.access import Access
 from gptcore.api.bodies import read_format, read_message
 from gptcore.api.document import REFUSALS, openapi
 from gptcore.api.forms import token_name
+from gptcore.api.routes import written
 from gptcore.checks import UserError
 from gptcore.engine.generate import Piece, chat
 from gptcore.engine.sampling import Sampling, log_softmax
@@ -110,6 +111,12 @@ def test_the_first_words_of_a_stream_arrive_while_the_rest_is_written(
             assert any(b'"lo"' in line for line in lines)
     finally:
         written.set()
+
+
+def test_no_event_has_what_some_readers_take_for_the_end_of_a_line() -> None:
+    said = "a\x85b\u2028c\u2029d"
+    [name, data] = written([{"type": "x", "text": said}]).strip().splitlines()
+    assert (name, json.loads(data.removeprefix("data: "))["text"]) == ("event: x", said)
 
 
 def test_without_being_asked_for_a_stream_has_no_usage(post) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from threading import BoundedSemaphore, Event
+from threading import Event
 from typing import Any
 
 import pytest
@@ -44,7 +44,10 @@ def url(nano: OnnxModel) -> Iterator[str]:
 
 
 ENDLESS_NUMBER = b'{"messages": [{"role": "user", "content": "Hi"}], "metadata": {"x": 1e999}}'
-NO_REQUESTS = [b"{", b"\xff", b"[" * 100_000, b"", b"null", b"[]", b'"x"', b"NaN", ENDLESS_NUMBER]
+LEVELS = b"[" * 900 + b"]" * 900
+DEEP = b'{"messages": [{"role": "user", "content": "Hi"}], "metadata": %s}' % LEVELS
+NO_REQUESTS = [b"{", b"\xff", b"[" * 100_000, b"", b"null", b"[]", b'"x"', b"NaN"]
+NO_REQUESTS += [ENDLESS_NUMBER, DEEP]
 
 
 @pytest.mark.parametrize("body", NO_REQUESTS, ids=range(len(NO_REQUESTS)))
@@ -401,33 +404,41 @@ def test_the_server_answers_others_while_it_makes_a_large_answer(
         assert answer.result().ok
 
 
-def test_who_asks_for_text_does_not_wait_for_the_schemas_of_others(
-    url: str, monkeypatch: pytest.MonkeyPatch
+def test_who_asks_does_not_wait_for_the_schemas_of_others(
+    nano: OnnxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    n, ended = REPLIES - 1, Event()
-    monkeypatch.setattr(grammar, "PLACES", places := BoundedSemaphore(n))
+    n, ended = grammar.MOST_OF_ONE, Event()
     compile_schema = grammar.compile_schema
 
     def slow(*values: Any) -> grammar.Grammar:
         ended.wait(SECONDS)
         return compile_schema(*values)
 
-    def post(**more: object) -> requests.Response:
-        body = {"messages": HELLO, "max_tokens": 1, **more}
-        return requests.post(f"{url}/v1/chat/completions", json=body, timeout=SECONDS)
+    def post(address: str, **more: object) -> requests.Response:
+        asked = {"json": {"messages": HELLO, "max_tokens": 1, **more}, "timeout": SECONDS}
+        headers = {"X-Forwarded-For": address}
+        return requests.post(f"{url}/v1/chat/completions", headers=headers, **asked)
 
     monkeypatch.setattr(grammar, "compile_schema", slow)
     form = {"response_format": {"type": "json_object"}}
-    with ThreadPoolExecutor(n) as pool:
-        bound = [pool.submit(post, **form) for _ in range(n)]
+    with (
+        served(nano, Access(behind_proxy=True)) as url,
+        ThreadPoolExecutor(grammar.MOST_WAITING) as pool,
+    ):
+        waiting = [pool.submit(post, "10.0.0.1", **form) for _ in range(n)]
         try:
-            until(lambda: not places._value)  # all wait
-            assert post().ok
-            assert "schemas wait already: try again" in error_of(post(**form), 429)
+            until(lambda: grammar.WAITING.total() == n)
+            assert post("10.0.0.1").ok
+            assert f"{n} schemas wait already" in error_of(post("10.0.0.1", **form), 429)
+            rest = range(grammar.MOST_WAITING - n)
+            waiting += [pool.submit(post, "10.0.0.2", **form) for _ in rest]
+            until(lambda: grammar.WAITING.total() == grammar.MOST_WAITING)
+            assert "schemas wait already" in error_of(post("10.0.0.3", **form), 429)
         finally:
             ended.set()
-        assert all(answer.result().ok for answer in bound)
-    assert post(**form).ok
+        assert all(answer.result().ok for answer in waiting)
+        assert post("10.0.0.1", **form).ok
+        assert not grammar.WAITING
 
 
 def test_a_base_model_completes_and_does_not_chat(nano: OnnxModel) -> None:

@@ -1,9 +1,14 @@
 """The end of a program whose threads are in the middle of something."""
 
+import asyncio
 import subprocess
 import sys
+from threading import Event
 
+import pytest
 from conftest import ROOT, SECONDS, TINY
+
+from gptcore.system.threads import finished
 
 
 def ended(*lines: str) -> subprocess.CompletedProcess[str]:
@@ -12,6 +17,30 @@ def ended(*lines: str) -> subprocess.CompletedProcess[str]:
     program = "\n".join((first, *lines))
     words = [sys.executable, "-c", program]
     return subprocess.run(words, capture_output=True, text=True, timeout=SECONDS)
+
+
+def test_who_is_cancelled_waits_for_the_thread() -> None:
+    begun, over, held = Event(), Event(), []
+
+    async def asking() -> None:
+        held.append("a place")
+        try:
+            await finished(lambda: (begun.set(), over.wait(SECONDS)))
+        finally:
+            held.clear()
+
+    async def cancelled() -> None:
+        asked = asyncio.create_task(asking())
+        assert await asyncio.to_thread(begun.wait, SECONDS)
+        asked.cancel()
+        await asyncio.sleep(0.1)
+        assert held == ["a place"]
+        over.set()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert not held
+
+    asyncio.run(cancelled())
 
 
 def test_the_end_of_the_program_waits_for_a_line_that_is_translated() -> None:

@@ -142,6 +142,7 @@ def test_a_choice_that_the_tools_do_not_have_is_refused() -> None:
     for tools, said in (
         (None, "that is not empty"),
         ([{}], "each function of tools"),
+        ([{"function": {"name": "a\x7fb"}}], "a name, of printable characters"),
         (nameless, "each function of tools"),
         (TOOLS + TOOLS, "two functions named 'find-place'"),
     ):

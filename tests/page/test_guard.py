@@ -259,9 +259,9 @@ def test_so_many_sessions_of_one_address_are_let_in(
 ) -> None:
     monkeypatch.setattr(gptcore.gradio.guard.visitors, "SESSIONS", 3)
     for i in range(6):  # a session whose replies are read is none any more
-        assert join_as(asked, f"read {i}").status == 200
+        assert join_as(asked, f"read-{i}").status == 200
         with asking(address) as reader:
-            read = reader("GET", f"/gradio_api/queue/data?session_hash=read%20{i}")
+            read = reader("GET", f"/gradio_api/queue/data?session_hash=read-{i}")
         assert "process_completed" in read.text
     answers = [join_as(asked, session) for session in ("a", "b", "c", "d", "a")]
     assert [answer.status for answer in answers] == [200, 200, 200, 429, 200]

@@ -197,7 +197,8 @@ def test_what_cannot_be_crossed_is_refused(
     [
         (JOIN, [], 400, "the body must be a JSON object"),
         (JOIN, {"data": []}, 400, "this page has no event None: reload it"),
-        (JOIN, {"data": [], "session_hash": ""}, 400, "session_hash is empty: give a name"),
+        (JOIN, {"data": [], "session_hash": ""}, 400, "session_hash must have 1 to 64 letters"),
+        (JOIN, {"data": [], "session_hash": "a<gradio-sep>b"}, 400, "session_hash must have 1"),
         (JOIN, {"data": [], "fn_index": 99}, 400, "this page has no event 99"),
         (RUN, {"data": [], "fn_index": "1"}, 400, "this page has no event '1'"),
         ("/gradio_api/call/nothing", {"data": []}, 404, "this page has no endpoint 'nothing'"),

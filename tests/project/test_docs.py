@@ -14,7 +14,7 @@ import gptcore.gradio.guard.visitors as visitors
 from gptcore.api.access import ALL_REPLIES, GUESSES, LONGEST_BODY, REPLIES
 from gptcore.api.bodies import MOST_TOLD
 from gptcore.engine.scheduler import MAX_WAITING
-from gptcore.engine.schemas.grammar import MOST_WAITING
+from gptcore.engine.schemas.grammar import MOST_OF_ONE, MOST_WAITING
 from gptcore.engine.schemas.supported import MOST_EXPRESSIONS
 from gptcore.engine.streams import REPLY_SECONDS
 from gptcore.page.train.workbench import MOST_BYTES
@@ -138,7 +138,11 @@ def test_continuous_integration_runs_the_readmes_test_commands() -> None:
         ("docs/serving.md", "one address may wait for {} replies", [REPLIES]),
         ("docs/serving.md", "at most {} probabilities", [MOST_TOLD]),
         ("docs/serving.md", "for {} replies, or {} replies wait", [ALL_REPLIES, MAX_WAITING]),
-        ("docs/serving.md", "Where {} schemas wait", [MOST_WAITING]),
+        (
+            "docs/serving.md",
+            "Where {} schemas wait to be compiled, or {}",
+            [MOST_WAITING, MOST_OF_ONE],
+        ),
         ("docs/serving.md", "more than {} patterns and formats", [MOST_EXPRESSIONS]),
     ],
 )

@@ -24,8 +24,9 @@ from export.formats.pre_tokenizers import (
 )
 from export.kit.hard_texts import hard_texts
 from export.pretrained.tokenizer import read_tokenizer
+from gptcore.checks import UserError
 from gptcore.text.letters import to_letters
-from gptcore.text.parts import LONGEST_RUN
+from gptcore.text.parts import LONGEST_RUN, Parts
 from gptcore.text.pieces import pieces
 from gptcore.text.tokenizer import PATTERN, PORTABLE_PATTERN, Tokenizer
 
@@ -108,6 +109,15 @@ def test_ids_of_hard_unicode_are_those_of_the_other_library(
     assert len(whole) > 300
     for text in whole:
         assert ours.decode(ours.encode(text)) == change(text)
+
+
+def test_a_million_marks_to_be_sorted_are_refused() -> None:
+    parts = Parts([], "NFC")
+    marks = "\u0323\u0301"
+    assert parts.split("a" + marks * 499) == [nfc("a" + marks * 499)]
+    with pytest.raises(UserError, match="more than 1,000 combining marks in a row"):
+        parts.split("a" + marks * 500_000)
+    assert Parts([], "").split(marks * 500_000)
 
 
 @pytest.mark.parametrize("n", [3000, pytest.param(20_000, marks=pytest.mark.slow)])

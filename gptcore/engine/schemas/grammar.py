@@ -13,6 +13,7 @@ import asyncio
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -39,8 +40,9 @@ OPTIONS: "JsonCompileOptions" = {
 STACK_BYTES = 2**26
 COMPILING = threading.Lock()  # the size of stacks is the process's; and one schema uses one core
 COMPILER = ThreadPoolExecutor(1, "schemas")  # in which schemas from event loops wait for each other
-MOST_WAITING = 16  # of these; more are refused
-PLACES = threading.BoundedSemaphore(MOST_WAITING)
+MOST_WAITING, MOST_OF_ONE = 16, 12  # of these, of all and of one asker; more are refused
+WAITING: Counter[str] = Counter()  # by who asks
+COUNTING = threading.Lock()
 SEARCH_SECONDS = 0.2  # for the search for the faulty part of a schema
 TOO_COMPLEX = "the schema is too complex at this point of the reply: simplify it"
 
@@ -94,17 +96,26 @@ def json_grammar(schema: Any, tokenizer: Tokenizer) -> Grammar:
             threading.stack_size(before)
 
 
-async def compiled(schema: Any, tokenizer: Tokenizer) -> Grammar:
+async def compiled(schema: Any, tokenizer: Tokenizer, asker: str) -> Grammar:
     """Return the grammar of a JSON schema, for an event loop; raises Busy if many wait.
 
     They wait in a queue of their own: everybody shares the few threads of asyncio.to_thread.
     """
-    if not PLACES.acquire(blocking=False):
-        raise Busy(f"{MOST_WAITING} schemas wait already: try again in a few seconds")
-    try:
-        return await asyncio.wrap_future(COMPILER.submit(json_grammar, schema, tokenizer))
-    finally:
-        PLACES.release()
+    with COUNTING:
+        if WAITING.total() >= MOST_WAITING or WAITING[asker] >= MOST_OF_ONE:
+            waiting = min(WAITING.total(), MOST_WAITING)
+            raise Busy(f"{waiting} schemas wait already: try again in a few seconds")
+        WAITING[asker] += 1
+
+    def give_up(_: object) -> None:
+        with COUNTING:
+            WAITING.subtract([asker])
+            if not WAITING[asker]:
+                del WAITING[asker]
+
+    compiling = COMPILER.submit(json_grammar, schema, tokenizer)
+    compiling.add_done_callback(give_up)  # one that has begun goes on, though nobody waits
+    return await asyncio.wrap_future(compiling)
 
 
 def compile_schema(schema: dict[str, Any], tokenizer: Tokenizer) -> Grammar:

@@ -15,7 +15,7 @@ from math import lcm, prod
 from typing import Any
 from urllib.parse import unquote
 
-from gptcore.checks import UserError, shorten
+from gptcore.checks import UserError, is_deeper, shorten, within
 
 Part = dict[str, Any]  # a schema, or one within it
 
@@ -105,11 +105,8 @@ def check_json(schema: Part) -> None:
         raise UserError("schema holds NaN, an infinity, or half of a character") from None
     if len(text) > LONGEST:
         raise UserError(f"the schema has {len(text):,} characters: give at most {LONGEST:,}")
-    level, depth = [schema], 0
-    while level := [inner for value in level for inner in within(value)]:
-        depth += 1
-        if depth > MOST_DEPTH:
-            raise UserError(TOO_DEEP)
+    if is_deeper(schema, MOST_DEPTH):
+        raise UserError(TOO_DEEP)
 
 
 def unsupported(part: Part) -> str:
@@ -148,13 +145,6 @@ def numbers(value: Any) -> Iterator[float]:
         yield value
     for inner in within(value):
         yield from numbers(inner)
-
-
-def within(value: Any) -> list[Any]:
-    """Return the values directly within a JSON value."""
-    if isinstance(value, dict):
-        return [*value.values()]
-    return value if isinstance(value, list) else []
 
 
 def parts(schema: Part) -> Iterator[tuple[str, Part]]:

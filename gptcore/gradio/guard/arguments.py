@@ -9,6 +9,7 @@ gptcore.api.access.Refused: chat takes 10 values in data, not 0: message, histor
 """
 
 import inspect
+import re
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -18,13 +19,17 @@ from gptcore.api.access import Refused
 if TYPE_CHECKING:
     from gradio.block_function import BlockFunction
 
+SESSION = re.compile(r"[\w-]{1,64}", re.ASCII)
+
 
 def check_call(page: gr.Blocks, path: str, content: Any) -> None:
     """Raise Refused unless a call has the values that its event takes."""
     if not isinstance(content, dict):
         raise Refused(400, "the body must be a JSON object")
-    if content.get("session_hash") == "":  # Gradio would treat it as a name here, as none there
-        raise Refused(400, "session_hash is empty: give a name of your own, or leave it out")
+    session = content.get("session_hash")  # Gradio joins it to other names, and may find none in ""
+    if isinstance(session, str) and not SESSION.fullmatch(session):
+        told = "session_hash must have 1 to 64 letters, digits, - or _, or be left out"
+        raise Refused(400, told)
     event = find_event(page, path, content)
     if "/call/v2/" in path:  # values have names, and those with a default may be left out
         check_names(event, content)
