@@ -23,6 +23,7 @@ from gptcore.text.tokenizer import Tokenizer
 from training.data.rows import IGNORED, Rows
 from training.evaluation.bits_per_byte import Total
 from training.machine.processes import World
+from training.step import learned_rows, only_rows
 
 SHORT = 60  # characters of a question that fits a button
 
@@ -58,16 +59,18 @@ def evaluate(
         for first in range(0, len(which), batch_size):
             part = world.part(which[first : first + batch_size])
             x, y = rows.batch(part, fresh_only=True)
-            logits, _ = model(**whole_sequence(x.to(device)))
-            total += cost(logits, y, byte_lengths)
+            counted = learned_rows(y)
+            with only_rows(model, counted.to(device)):
+                logits, _ = model(**whole_sequence(x.to(device)))
+            total += cost(logits, y.flatten()[counted], byte_lengths)
     nats, n_tokens, n_bytes = world.sum(total.nats, total.n_tokens, total.n_bytes)
     return Total(n_tokens=int(n_tokens), n_bytes=int(n_bytes), nats=nats)
 
 
 def cost(logits: Tensor, targets: Tensor, byte_lengths: Tensor) -> Total:
-    """Return a batch's total, given logits (B, T, V), targets (B, T) and bytes per token (V,)."""
-    y = targets.flatten().to(logits.device)  # a batch's logits may be a gigabyte
-    nats = F.cross_entropy(logits.float().flatten(0, 1), y, ignore_index=IGNORED, reduction="sum")
+    """Return a batch's total, given logits (N, V), targets (N,) and bytes per token (V,)."""
+    y = targets.to(logits.device)  # a batch's logits may be a gigabyte
+    nats = F.cross_entropy(logits.float(), y, ignore_index=IGNORED, reduction="sum")
     counted = targets[targets != IGNORED]
     n_bytes = int(byte_lengths[counted].sum())
     return Total(n_tokens=len(counted), n_bytes=n_bytes, nats=nats.item())

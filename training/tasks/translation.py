@@ -111,7 +111,7 @@ def target_cost(
     total = Total()
     for *inputs, targets in batches:
         logits = model(*(tensor.to(device) for tensor in inputs))
-        total += cost(logits, targets, byte_lengths)
+        total += cost(logits.flatten(0, 1), targets.flatten(), byte_lengths)
     return total
 
 
