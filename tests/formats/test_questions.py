@@ -139,6 +139,42 @@ def test_an_answer_keeps_its_last_line_and_what_is_bold(tmp_path: Path) -> None:
     assert "skipped 1: a title or another text stands below its answer (first: question 5)" in said
 
 
+HEADINGS = """# Shop
+
+We mend bikes.
+
+## Do you deliver?
+
+Yes:
+
+* on Fridays
+
+**Can I pay in cash?**
+Of course.
+
+## Wheels
+
+All about wheels.
+
+### How *long* does it take? ###
+An hour.
+"""
+
+
+def test_headings_that_are_questions_have_what_stands_below_them(tmp_path: Path) -> None:
+    path = write(tmp_path / "faq.md", HEADINGS)
+    assert documents(path) == pairs(
+        "Do you deliver?", "Yes:\n\n* on Fridays",
+        "Can I pay in cash?", "Of course.",
+        "How *long* does it take?", "An hour.",
+    )  # fmt: skip
+    said = told(path)
+    assert "skipped 1: a title or another text stands below its answer (first: question 2)" in said
+    assert "skipped 1: it stands above the first question" in said
+    few = HEADINGS.replace("deliver?", "deliver").replace("cash?", "cash")
+    assert documents(write(tmp_path / "text.md", few)) == [few]
+
+
 def test_so_are_those_of_a_word_document_and_of_a_page(tmp_path: Path) -> None:
     lines = [line for line in GERMAN.splitlines() if line and not line.startswith("##  ")]
     body = "".join(f"<w:p>{run(line.strip('#* ').replace('**', ''))}</w:p>" for line in lines)

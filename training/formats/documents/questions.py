@@ -1,4 +1,4 @@
-"""Questions and answers in a text, marked as Q: and A: or in words, to a conversation for each.
+"""Questions and answers in a text, marked as Q: and A:, in words or as headings, to conversations.
 
 >>> text = "Hours\\n\\nQ: Open?\\nA: Yes.\\n\\nQ: Now?\\nA: No.\\n\\nDelivery\\n\\nQ: Why?\\nA: So."
 >>> questions_in(text).pairs[1]
@@ -30,7 +30,13 @@ SENTENCE_ENDS = (*'.!?…)"”»。！？',)
 LONGEST_TITLE = 40  # characters
 # An address, a number or a sentence.
 NO_TITLE = re.compile(r".*(?:[\d@]|://).*|.*[:;,.!?…)\"”»。！？]")
-HEADING = re.compile(r"\n[ \t]*\n#{1,6} ")
+LAST_HEADING = re.compile(r"\n[ \t]*\n#{1,6} ")
+# Of Markdown; a question may be a bold line, too.
+HEADING = re.compile(
+    r"^(?:#{1,6}[ \t]+(?P<heading>\S.{0,300}?)#*|"
+    r"(?:\*\*|__)(?P<bold>.{1,300}[?？])(?:\*\*|__))[ \t]*$",
+    re.MULTILINE,
+)
 BOLD_END = re.compile(r"[*_]+(?=\s)")  # where the mark was bold, or begins a bold question
 BOLD = re.compile(r"(\*+|_+)((?:(?!\1).)+)\1", re.DOTALL)
 
@@ -70,7 +76,8 @@ def documents_in(kind: str, text: str, asked: Asked) -> Found:
 
 def questions_in(text: str) -> Questions | None:
     """Return the questions of a text, each with its answer, or None if it is another text."""
-    all_found = (questions_by(pattern, text) for pattern in PATTERNS)
+    all_found = [questions_by(pattern, text) for pattern in PATTERNS]
+    all_found.append(questions_in_headings(text))
     found = max(all_found, key=lambda found: sum(bool(pair.answer) for pair in found.pairs))
     sizes = [sum(map(len, pair)) for pair in found.pairs if pair.answer]
     if len(sizes) < FEWEST or max(sizes) > SHARE * len(text):
@@ -93,6 +100,31 @@ def questions_by(pattern: re.Pattern[str], text: str) -> Questions:
         pairs.append(Pair(question, f"{answer}\n\n{without_bold(more)}".strip(), below))
     above = text[: marks[0].start()].strip() if marks else text
     return Questions(above, [pair for pair in pairs if pair.question])
+
+
+def questions_in_headings(text: str) -> Questions:
+    """Return the headings that are questions, with what stands below each, if most of them are.
+
+    >>> questions_in_headings("# Shop\\n## Open?\\nYes.\\n## Now?\\nNo.\\n### Why?\\nSo.").pairs[0]
+    Pair(question='Open?', answer='Yes.', below='')
+    """
+    marks = [*HEADING.finditer(text)]
+    titles = [(mark["heading"] or mark["bold"]).strip(" \t*_") for mark in marks]
+    is_question = [title.endswith(("?", "？")) for title in titles]
+    if 2 * sum(is_question) < len(marks):
+        return Questions(text, [])
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    first = is_question.index(True) if True in is_question else len(marks)
+    pairs: list[Pair] = []
+    for mark, title, is_asked, end in [*zip(marks, titles, is_question, ends)][first:]:
+        said = text[mark.end() : end].strip()
+        if is_asked:
+            pairs.append(Pair(title, said, ""))
+        else:  # the title of the questions that follow, or another part of the text
+            below = f"{pairs[-1].below}\n\n{title}\n{said}".strip()
+            pairs[-1] = pairs[-1]._replace(below=below)
+    above = text[: marks[first].start()].strip() if pairs else text
+    return Questions(above, pairs)
 
 
 def without_bold(said: str) -> str:
@@ -121,7 +153,7 @@ def split_answer(answer: str, is_last: bool) -> tuple[str, str]:
     (('Yes.', 'Delivery'), ('Write:\\n\\nMain Street', ''))
     """
     if is_last:
-        heading = HEADING.search(answer)
+        heading = LAST_HEADING.search(answer)
         return (answer[: heading.start()], answer[heading.start() :]) if heading else (answer, "")
     above, _, last = answer.rstrip().rpartition("\n\n")
     is_line = 0 < len(last) <= LONGEST_TITLE and "\n" not in last
