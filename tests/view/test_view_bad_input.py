@@ -199,6 +199,30 @@ def test_a_refused_stream_is_told_in_its_own_words(
     page.errors.clear()  # the browser's own line about the refusal
 
 
+DAMAGE = """() => new Promise((resolve, reject) => {
+    const opening = indexedDB.open("gptcore-chats");
+    opening.onsuccess = () => {
+        const change = opening.result.transaction(["chats"], "readwrite");
+        const chats = change.objectStore("chats");
+        chats.getAllKeys().onsuccess = ({ target }) => chats.put({ id: 5 }, target.result[0]);
+        change.oncomplete = () => resolve(opening.result.close());
+        change.onabort = () => reject(change.error);
+    };
+})"""
+
+
+def test_of_a_damaged_chat_an_export_says_that_it_is_left_out(page: Page) -> None:
+    talk(page, "Hello!")
+    page.evaluate(DAMAGE)
+    page.reload()
+    page.get_by_role("button", name="New chat").first.click()
+    talk(page, "Good evening!")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export all").click()
+    assert len(json.loads(Path(download.value.path()).read_text("utf-8"))["chats"]) == 1
+    expect(page.locator(".notice")).to_contain_text("1 damaged chat is not in the file.")
+
+
 def set_quota(page: Page, **quota: int) -> None:
     origin = page.evaluate("location.origin")
     devtools = page.context.new_cdp_session(page)

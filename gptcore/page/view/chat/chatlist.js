@@ -176,11 +176,13 @@ export class ChatList {
   }
 
   async download(name, ids) {
+    const left = [];
     let n = 0;
-    for await (const text of asJson(this.exported, ids)) {
+    for await (const text of asJson(this.exported, ids, left)) {
       n += 1;
       download(name, `${n > 1 ? ` ${n}` : ""}.json`, text, "application/json");
     }
+    if (left.length) this.actions.tell(say("export.left", { n: left.length }));
   }
 
   async read(file) {

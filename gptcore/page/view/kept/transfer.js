@@ -6,19 +6,23 @@ export const LARGEST = 50e6; // bytes of a file that is read
 const KIND = "gptcore chats";
 
 // Yields the texts of JSON files with chats and the tokens of their replies: one, or as many as it
-// takes that each can be read again. A chat that is too large with its tokens goes without them.
-export async function* asJson(store, ids, largest = LARGEST) {
+// takes that each can be read again. A chat that is too large with its tokens goes without them, and
+// a damaged one is left out, as no import would take it: its id is added to `left`.
+export async function* asJson(store, ids, left) {
   const sizeOf = (text) => new Blob([text]).size + 1;
   const whole = (chats) => `{"kind":"${KIND}","version":${VERSION},"chats":[${chats.join(",")}]}`;
   let chats = [];
   let size = 1000; // bytes of the frame, and more
   for (const id of ids) {
     const entry = await withTokens(store, id);
-    if (!entry) continue; // a damaged one, which the page does not open: no import would take it
+    if (!entry) {
+      left.push(id);
+      continue;
+    }
     let text = JSON.stringify(entry);
-    if (1000 + sizeOf(text) > largest) text = JSON.stringify({ ...entry, tokens: {} });
+    if (1000 + sizeOf(text) > LARGEST) text = JSON.stringify({ ...entry, tokens: {} });
     const bytes = sizeOf(text);
-    if (chats.length && size + bytes > largest) {
+    if (chats.length && size + bytes > LARGEST) {
       yield whole(chats);
       [chats, size] = [[], 1000];
     }

@@ -63,6 +63,7 @@ export default {
   "delete.of": "Delete {name}",
   "export.of": "Save {name} as files",
   "export.all": "Export all",
+  "export.left": "{n} damaged chat is not in the file.|{n} damaged chats are not in the file.",
   import: "Import",
   "import.done": "{n} chat was imported.|{n} chats were imported.",
   "import.large": "The file has more than 50 MB: export fewer chats into it.",

@@ -63,6 +63,7 @@ export default {
   "delete.of": "删除 {name}",
   "export.of": "将 {name} 存为文件",
   "export.all": "全部导出",
+  "export.left": "{n} 个损坏的对话未导出。",
   import: "导入",
   "import.done": "已导入 {n} 个对话。",
   "import.large": "文件超过 50 MB：请减少导出的对话。",
