@@ -181,7 +181,8 @@ def origin(facts: ModelFacts) -> str:
             f"Exported from {facts.imported.source}, a model made elsewhere. Bits per byte are "
             f"measured on {facts.imported.measured_on}."
         )
-    assert training is not None  # what is not imported was trained
+    if training is None:
+        return "The folder does not say where its weights come from."
     data = training.data
     lines = [
         f"Stage {stage.name}: {counted(stage.steps, 'step')} on {stage.source}. {took(stage)}"
@@ -201,7 +202,7 @@ def origin(facts: ModelFacts) -> str:
 def took(training: Training | EarlierStage) -> str:
     """Return a sentence with the duration of a run or stage, or nothing if it has not finished."""
     tokens, seconds = training.tokens, training.seconds
-    if tokens is None or seconds is None:
+    if not tokens or not seconds:
         return ""
     return (
         f"That took {duration(seconds)} for {tokens:,} tokens ({tokens / seconds:,.0f} tokens/s)."

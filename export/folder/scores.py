@@ -34,7 +34,7 @@ FURTHER = """ The rows below
 def evaluation_table(facts: ModelFacts) -> str:
     """Return a table of the behaviour suite's scores, or nothing if it was not run."""
     scores = facts.evaluation
-    if not scores:
+    if not scores or not scores.skills:
         return ""
     lines = [
         f"| {name} | {s.n} | {s.greedy:.1%} | {s.sampled:.1%} | {s.lowest:.1%} |"

@@ -42,6 +42,7 @@ N_CALIBRATION = 24  # rows
 FLOPS = 5e12  # of measuring one file, a minute on two cores; 10M parameters read 250,000 tokens
 LEAST_ROW, MOST_LOGITS = 512, 1 << 24
 TIMED = 128  # tokens, by which the number of threads is chosen
+N_LARGEST = 8  # rows in whose first TIMED tokens fp16 must not overflow
 TIMED_BYTES = 1e9  # of a larger file no second session is opened beside the first
 REFERENCE_BYTES = 2**27  # of the first file's log probabilities; more of them are on the disk
 TOGETHER = 64  # tokens whose probabilities are in memory in double precision, 78 MB of 151,936
@@ -216,7 +217,7 @@ def predictions(
 
 
 def largest(path: Path, rows: Sequence[Row]) -> float:
-    """Return the largest absolute value that an fp32 graph computes of a row, but for norms.
+    """Return the largest absolute value that an fp32 graph computes of some rows, but for norms.
 
     `measure` would not notice that fp16 has it not: a CPU computes in 32 bits.
     """
@@ -224,8 +225,11 @@ def largest(path: Path, rows: Sequence[Row]) -> float:
     names = {node.input[0] for node in nodes if node.op_type in ("MatMul", "Pow")}
     names |= {node.output[0] for node in nodes if node.op_type == "MatMul"}
     session = open_inference(path, threads=n_cores(), content=part_of(path, names))
-    found = session.run(None, prompt_feeds(session, rows[0][0][:TIMED]))
-    return float(np.max([np.abs(value).max() for value in found]))
+    most = 0.0
+    for ids, _ in rows[:N_LARGEST]:
+        found = session.run(None, prompt_feeds(session, ids[:TIMED]))
+        most = max(most, *(float(np.abs(value).max()) for value in found))
+    return most
 
 
 def quickest(path: Path, ids: np.ndarray) -> ort.InferenceSession:

@@ -43,7 +43,9 @@ class InspectGPT(nn.Module):
         inputs = whole_sequence(input_ids)
         blocks: list[Any] = list(model.blocks)
         attentions = [block.attention for block in blocks]
-        norms = {id(m): m for b in blocks for m in (b.attention_norm, b.feed_forward_norm)}.values()
+        # The export gives a shared norm as two objects; it is called twice.
+        names = ("attention_norm", "feed_forward_norm")[: 2 - model.config.shared_norm]
+        norms = [getattr(block, name) for block in blocks for name in names]
         with (
             recorded(softmaxes_of(model, "attention")) as softmaxes,
             recorded(a.qkv for a in attentions) as packed,

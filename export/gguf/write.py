@@ -87,6 +87,10 @@ def load_model_for_llama_cpp(folder: Path) -> Bundle:
             f"{folder} has a tokenizer for which llama.cpp has no name: for a model from Hugging "
             f"Face use llama.cpp's own convert_hf_to_gguf.py"
         )
+    if bundle.config.position == "llama3_rotary" and family(bundle.config) != "llama":
+        raise UserError(
+            f"{folder} has position=llama3_rotary, which llama.cpp has for Llamas alone"
+        )
     check_not_small(bundle)
     return bundle
 

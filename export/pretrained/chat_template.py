@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 import jinja2
@@ -30,7 +31,8 @@ from gptcore.typed_json import read_as
 
 SHAPES = ("u", "su", "uau", "suau", "uauau")
 ROLES = {"s": "system", "u": "user", "a": "assistant"}
-MARK, THOUGHT = "mark", "<think>a</think> b"
+# Texts of conversations: with white space around, without, and with what was thought aloud.
+MARK, BARE, THOUGHT = " \nmark{} ", "mark{}", " \n<think>a</think> b{} "
 SECONDS = 10  # for a template, most of them for the start of its process
 BYTES = 2**30
 TOO_MUCH = 3  # the exit status for a template that needs more; Python's own are 1 and 2
@@ -99,8 +101,8 @@ def derive(template: str, names: dict[str, str], text: str) -> tuple[ChatFormat,
     """
     render = renderer(template, names)
     form = guess(render, text)
-    for shape in SHAPES:
-        if write(form, shape) != render(shape):
+    for shape, text in product(SHAPES, (MARK, BARE)):
+        if write(form, shape, text) != render(shape, text=text):
             raise ValueError(f"the conversation {shape!r} is written otherwise")
     return form, write(form, "uau", THOUGHT) != render("uau", text=THOUGHT)
 
@@ -146,8 +148,8 @@ def renderer(template: str, names: dict[str, str]) -> Render:
 
 
 def contents(shape: str, text: str = MARK) -> list[str]:
-    """Return texts for a conversation such as `su` (system, user), with white space around."""
-    return [f" \n{text}{i} " for i in range(len(shape))]
+    """Return texts for a conversation such as `su` (system, user)."""
+    return [text.format(i) for i in range(len(shape))]
 
 
 def guess(render: Render, text: str) -> ChatFormat:

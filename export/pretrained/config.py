@@ -18,11 +18,11 @@ from gptcore.typed_json import read_as
 FULL, WINDOW = "full_attention", "sliding_attention"  # kinds of layers
 PARTIAL = "partial_rotary_factor"  # how much of each head is turned
 CAUSAL = "AutoModelForCausalLM"  # what a program of the model's makers may stand for
+BIASES = ("attention_bias", "mlp_bias")
 SUPPORTED = {  # keys of config.json, and the values that gptcore's Llama supports
     "model_type": tuple(FAMILIES),
     "hidden_act": ("silu",),
-    "attention_bias": (False, None),
-    "mlp_bias": (False, None),
+    **dict.fromkeys(BIASES, (False, None)),
     "is_causal": (True, None),
     PARTIAL: (1.0, None),
     "quantization_config": (None,),

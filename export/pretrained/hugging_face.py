@@ -20,7 +20,7 @@ from export.folder.write import Smaller, Target, write_graph_and_weights, write_
 from export.formats.hugging_face import genai_config, recommended_sampling
 from export.formats.pre_tokenizers import explicit
 from export.formats.weights import Weights
-from export.pretrained.config import read_config
+from export.pretrained.config import BIASES, read_config
 from export.pretrained.tokenizer import (
     chat_template,
     generation_settings,
@@ -49,6 +49,8 @@ N_MEASURED = 60  # number of documents for the measurements
 POSITION_COPIES = 3  # of the tables of positions while they are made, which is done in float64
 LEAST_MEASURED = 4096  # tokens of them, however large the model is
 SPECIAL = "special_tokens_map.json"
+# Keys of config.json that ask for another program, or change what the class returns.
+ELSEWHERE = ("_attn_implementation", "attn_implementation", "return_dict")
 
 
 def export_pretrained(
@@ -64,8 +66,8 @@ def export_pretrained(
     the model's context; `origin` names its source, or is "" if the folder's name does.
     Raises UserError naming what is not supported.
     """
-    check_links(source)
     settings = read_settings(source / "config.json")
+    check_links(source)
     config = read_config(settings, source / "config.json", context)
     tokenizer = read_tokenizer(source, config.vocab_size)
     template, _ = chat_template(source)
@@ -193,6 +195,9 @@ def write_config(
     ours: dict[str, Any] = {"max_position_embeddings": config.block_size}
     ours |= {"model_type": family(config)}  # which some files leave out
     ours |= {"dtype": "float32", "torch_dtype": "float32"}  # new and old name
+    # transformers takes no null for these, and looks for what another program has installed.
+    ours |= {name: False for name in BIASES if name in settings}
+    settings = {name: settings[name] for name in settings if name not in ELSEWHERE}
     for name, content in (
         ("tokenizer_config.json", tokens),
         ("config.json", settings | ours),

@@ -28,6 +28,8 @@ TRICKY = (
     "  ", "\n", "1 2 3  ", "x\u0085y\ufeffz\x1c.", "(a)[b]{c}<|d|>__e__ f_1",
 )  # fmt: skip
 
+ODD = ("continuing_subword_prefix", "end_of_word_suffix", "dropout")  # of other kinds of BPE
+LONGEST_TOKEN = 2_000  # bytes; how a longer one came about takes long to find
 MOST_UNUSED = 1 << 20  # ids without a token; each is given a name
 
 
@@ -92,6 +94,11 @@ def check_kind(data: dict[str, Any], path: Path) -> None:
     for is_so, what in (
         (model.get("type") != "BPE", f"its model is {model.get('type')}"),
         (model.get("byte_fallback"), "it falls back to bytes (SentencePiece)"),
+        *((model.get(key), f"it has a {key}") for key in ODD),
+        (
+            any(len(token) > LONGEST_TOKEN for token in model.get("vocab") or ()),
+            f"a token has more than {LONGEST_TOKEN:,} bytes",
+        ),
         (data.get("normalizer") not in (None, NFC), "it normalises texts, and not to NFC"),
         (
             model.get("unk_token") and not set(LETTERS.values()) <= set(model["vocab"]),

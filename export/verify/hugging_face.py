@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from export.verify.report import difference
+from gptcore.checks import UserError, shorten
 from gptcore.config import ModelConfig
 from gptcore.facts import Check
 from gptcore.families import CLASSES
@@ -32,15 +33,23 @@ def text_ids(config: ModelConfig) -> np.ndarray:
 def check_config(ids: np.ndarray, expected: np.ndarray, folder: Path, limit: float) -> Check:
     """Compare logits (1, T, V) of ids (1, T); SLACK times the limit is allowed.
 
-    The Check is "not compared" if transformers cannot be imported.
+    The Check is "not compared" if transformers cannot be imported. Raises UserError if it refuses
+    the settings.
     """
     name = NAME.format(CLASSES[read_json(folder / CONFIG)["model_type"]])
     with waiting("transformers opens and reads"):
         try:
             from transformers import AutoModelForCausalLM, logging
-        except ImportError:
+
+            logging.disable_progress_bar()
+            theirs = AutoModelForCausalLM.from_pretrained(folder).eval()
+        except ImportError:  # it imports parts of itself when they are used
             return Check(name, 0, SLACK * limit)
-        logging.disable_progress_bar()
-        theirs = AutoModelForCausalLM.from_pretrained(folder).eval()
+        except Exception as error:  # each class checks its settings in its own way
+            reason = shorten(" ".join(str(error).split()), 200)
+            raise UserError(
+                f"transformers cannot read this {CONFIG} ({type(error).__name__}: {reason}): "
+                f"correct it"
+            ) from None
         got = theirs(input_ids=torch.from_numpy(ids)).logits
     return Check(name, ids.size, SLACK * limit, difference(expected, got.numpy()))

@@ -16,7 +16,10 @@ from gptcore.nn.seq2seq import Seq2Seq
 
 
 def compare_inspect(model: GPT | Seq2Seq, path: Path) -> float:
-    """Return the largest difference between the graph's outputs and PyTorch's, on fixed ids."""
+    """Return the largest difference between the graph's outputs and PyTorch's, on fixed ids.
+
+    Of an output with values above 1, such as scores, it is relative to the largest of these.
+    """
     inference = open_inference(path, "cpu", threads=1)
     length = min(16, model.config.block_size)
     sizes = {"input_ids": length, "decoder_input_ids": max(1, length - 3)}
@@ -25,4 +28,7 @@ def compare_inspect(model: GPT | Seq2Seq, path: Path) -> float:
     got = inference.run(names, {name: tensor.numpy() for name, tensor in ids.items()})
     with torch.inference_mode():
         expected = WRAPPERS[type(model)](model.eval())(**ids)
-    return max(difference(expected[name].numpy(), array) for name, array in zip(names, got))
+    return max(
+        difference(expected[name].numpy(), array) / max(1.0, float(expected[name].abs().max()))
+        for name, array in zip(names, got)
+    )

@@ -16,6 +16,7 @@ import export.folder.write
 from export.__main__ import main
 from export.formats.inspection import InspectGPT, InspectSeq2Seq, ungroup, write_inspect
 from export.verify.decoder import load_reference
+from export.verify.inspection import compare_inspect
 from gptcore.bundle import FACTS, INSPECT, UNTRAINED, load_bundle, read_facts, write_facts
 from gptcore.checks import UserError
 from gptcore.config import DECODERS
@@ -327,6 +328,19 @@ def test_a_graph_that_is_not_the_model_is_not_kept(
     rounded = tuple(replace(parity, limit=99.0) for parity in facts.parity)
     write_facts(copy, replace(facts, parity=rounded))
     export.folder.write.add_inspect(copy)
+
+
+def test_a_norm_that_a_block_uses_twice_is_shown_twice(tmp_path: Path) -> None:
+    config = replace(DECODERS["tiny"], vocab_size=270, n_layer=2, shared_norm=True)
+    model = build_model(config).eval()
+    with torch.no_grad():  # scores far above 1, whose rounding is no difference
+        for block in model.blocks:
+            block.attention.qkv.weight.mul_(30)
+    write_inspect(model, tmp_path / "inspect.onnx")
+    inference = open_inference(tmp_path / "inspect.onnx", "cpu", threads=1)
+    (normed,) = inference.run(["normed"], {"input_ids": np.arange(7)[None]})
+    assert normed.shape == (1, 2, 2, 7, 64)
+    assert compare_inspect(model, tmp_path / "inspect.onnx") < 1e-4
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ from export.pretrained.hugging_face import (
     write_config,
 )
 from export.pretrained.tokenizer import chat_template, read_tokenizer
-from gptcore.bundle import INDEX, load_bundle
+from gptcore.bundle import INDEX, load_bundle, read_facts
 from gptcore.checks import UserError
 from gptcore.config import ModelConfig
 from gptcore.engine.generate import chat, complete
@@ -402,6 +402,16 @@ GEMMA = {"model_type": "gemma"}
         ("tokenizer.json", {"normalizer": {"type": "NFKC"}}, "byte-level BPE tokenizer"),
         ("tokenizer.json", {"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer"),
         ("tokenizer.json", {"model": {"type": "WordPiece"}}, "its model is WordPiece"),
+        (
+            "tokenizer.json",
+            {"model": {"type": "BPE", "continuing_subword_prefix": "##", "vocab": {}}},
+            "it has a continuing_subword_prefix",
+        ),
+        (
+            "tokenizer.json",
+            {"model": {"type": "BPE", "vocab": {"x" * 2001: 0}}},
+            "a token has more than 2,000 bytes",
+        ),
     ],
     ids=str,
 )
@@ -409,6 +419,17 @@ def test_what_is_not_supported_is_named(
     broken: Callable[..., Path], not_exported: Refused, name: str, change: dict, said: str
 ) -> None:
     assert said in not_exported(broken(name, lambda data: data.update(change)))
+
+
+@pytest.mark.slow
+def test_keys_that_transformers_would_not_read_are_no_obstacle(
+    broken: Callable[..., Path], tmp_path: Path
+) -> None:
+    odd = {"mlp_bias": None, "attention_bias": None, "_attn_implementation": "flash_attention_2"}
+    folder = broken("config.json", lambda data: data.update(odd | {"return_dict": False}))
+    assert main(["--from-hf", str(folder), "--out", str(tmp_path / "out")]) == 0
+    [check] = [c for c in read_facts(tmp_path / "out").parity if "LlamaForCausalLM" in c.name]
+    assert check.cases
 
 
 def test_what_qwen3_leaves_out_is_what_transformers_takes(smollm2: Path) -> None:
@@ -493,6 +514,8 @@ def test_a_template_that_is_more_than_turns_is_refused() -> None:
         "{{ 1 / 0 }}",
         "{{ messages.nothing.nothing }}",
         "{{ ''.__class__.__mro__ }}",
+        "{% for m in messages %}<{{ m.role }}>{{ m.content.rstrip() }}</s>{% endfor %}",
+        "{% for m in messages %}<{{ m.role }}>{{ m.content.lstrip() }}</s>{% endfor %}",
     ):
         with pytest.raises(UserError, match="chat_template") as refused:
             read_format(template, {}, "")
