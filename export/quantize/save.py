@@ -56,9 +56,11 @@ def save_quantized(source: Path, path: Path, variant: str, rows: Iterable[np.nda
     """
     # The quantizers log one line per node, and advice that does not apply here.
     logging.disable(logging.WARNING)
+    before, tempfile.tempdir = tempfile.tempdir, str(path.parent)  # elsewhere may be too little room
     try:
         proto = FORMATS[variant](source, rows)
     finally:
+        tempfile.tempdir = before
         logging.disable(logging.NOTSET)
     remove_unused(proto.graph)
     save_graph(proto, path, values_of(source))
