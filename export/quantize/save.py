@@ -56,7 +56,7 @@ def save_quantized(source: Path, path: Path, variant: str, rows: Iterable[np.nda
     """
     # The quantizers log one line per node, and advice that does not apply here.
     logging.disable(logging.WARNING)
-    before, tempfile.tempdir = tempfile.tempdir, str(path.parent)  # elsewhere may be too little room
+    before, tempfile.tempdir = tempfile.tempdir, str(path.parent)  # as /tmp may have no room
     try:
         proto = FORMATS[variant](source, rows)
     finally:
