@@ -278,8 +278,11 @@ def measure(
 def loss_told(loss: float, history: History) -> str:
     """Return the loss of a batch in bits per byte, as all others are told.
 
-    Of a translator the bytes are unknown until its first evaluation.
+    Of a translator the bytes are unknown until its first evaluation. A smoothed loss is larger than
+    what it would be compared with.
     """
+    if history.run.train.label_smoothing:
+        return f"smoothed loss {loss:.3f} nats per token"
     if math.isnan(history.bits_per_nat):
         return f"loss {loss:.3f} nats per token"
     return f"loss {loss * history.bits_per_nat:.3f} bits per byte"

@@ -38,7 +38,7 @@ def in_halves(array: np.ndarray, n_head: int) -> np.ndarray:
 def frequency_factors(config: ModelConfig) -> np.ndarray:
     """Return the factors (D / 2,), fp32, by which llama.cpp divides each rotary frequency.
 
-    The formula is the one of gptcore.nn.layers.Llama3Rotary (arXiv 2407.21783, section 3.4.2).
+    The formula is the one of gptcore.nn.layers.Llama3Rotary (the published code of Llama 3.1).
     """
     half = np.arange(0, config.head_dim, 2) / config.head_dim
     turns = config.rope_context * config.rope_theta**-half / (2 * np.pi)

@@ -105,7 +105,10 @@ class Rotary(nn.Module):
 
 
 class Llama3Rotary(Rotary):
-    """Rotary positions extended to a longer context (Llama 3.1, arXiv 2407.21783, 3.4.2)."""
+    """Rotary positions extended to a longer context, as in the published code of Llama 3.1.
+
+    transformers calls them rope_type llama3: high frequencies stay, low ones are divided.
+    """
 
     @staticmethod
     def frequencies(config: ModelConfig) -> Tensor:

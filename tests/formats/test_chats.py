@@ -79,6 +79,14 @@ def test_the_mark_of_an_edited_message_is_left_out(tmp_path: Path, mark: str) ->
     assert documents(path, me=("Ben",))[1][0]["content"] == "Morning."
 
 
+def test_a_file_is_known_by_its_name_where_its_mark_was_lost(tmp_path: Path) -> None:
+    said = "IMG-20240912-WA0003.jpg (Datei angehängt)"
+    path = write(tmp_path / "chat.txt", ANDROID.replace("<Mídia oculta>", f"{said}\nLook!"))
+    assert documents(path, me=("Ben",))[0][-1]["content"].endswith("waiting\nLook!")
+    path = write(tmp_path / "alone.txt", ANDROID.replace("<Mídia oculta>", said))
+    assert documents(path, me=("Ben",))[0][-1]["content"] == "Yes: here\n\nand waiting"
+
+
 def test_a_caption_is_learned_and_no_mark_of_a_direction(tmp_path: Path) -> None:
     said = "<Mídia oculta>\nLook, @\u2068Ann\u2069!"
     path = write(tmp_path / "chat.txt", ANDROID.replace("<Mídia oculta>", said))

@@ -146,6 +146,15 @@ def test_running_titles_and_page_numbers_are_left_out() -> None:
     assert without_titles([page_of("One", "Two")] * 2)[1] == 0, "two pages may be alike"
 
 
+def test_titles_that_differ_on_the_left_and_on_the_right_are_left_out() -> None:
+    names = ("Salt", "Oven", "Dough", "Yeast", "Rye", "Corn", "Oats")
+    words = [(f"{name} one", f"{name} two") for name in names]
+    titles = ["E. Halvorsen", "The Lights"]
+    pages = [page_of(titles[i % 2], *text, text[0][::-1]) for i, text in enumerate(words)]
+    assert without_titles(pages)[1] == 7
+    assert without_titles(pages[:4])[1] == 0, "too few to tell"
+
+
 def test_titles_that_change_are_known_by_the_number_of_their_page() -> None:
     """LaTeX writes the section at the left and the chapter at the right."""
     words = ("Salt is", "added to 12", "the dough", "at last.")

@@ -363,6 +363,7 @@ def test_a_base_that_changed_is_noticed(
         (["--init", "BASE", "--lora", "0"], "--lora 0 is out of range: choose 1 to 32"),
         (["--init", "BASE", "--lora", "4", "--preset", "nano"], "drop --preset and --tokenizer"),
         (["--init", "BASE", "--set", "row_tokens=2048"], "at most block_size=1024"),
+        (["--init", "BASE", "--set", "row_tokens=1"], "choose 0, or at least 2"),
         (["--init", "BASE", "--lora", "4", "--set", "parallel=fsdp"], "parallel=ddp"),
         (["--init", "BASE", "--lora", "4", "--set", "norm=layernorm"], "models of Llama's shape"),
         (["--init", "HF"], "python -m export --from-hf"),

@@ -225,11 +225,12 @@ def test_damaged_checkpoints_do_not_take_the_place_of_sound_ones(
     run = new_run(tmp_path / "run", shards, save_every=1, keep_checkpoints=2)
     assert train(run, Interrupted(LanguageModelling(run, shards), 4)) is None
     (run.checkpoints / "step-4" / MODEL).write_bytes(b"damaged")
-    for name in ("step-5", "step-99999", ".step-98.tmp"):
+    copies = {"step-4-good", "my-step-4"}  # somebody's own
+    for name in ("step-5", "step-99999", ".step-98.tmp", *copies):
         shutil.copytree(run.checkpoints / "step-4", run.checkpoints / name)
     task = Interrupted(LanguageModelling(run, shards), 2)  # from step 3, the newest sound one
     assert train(run, task, resume=True) is None
-    assert {path.name for path in run.checkpoints.iterdir()} == {"step-4", "step-5"}
+    assert {path.name for path in run.checkpoints.iterdir()} == {"step-4", "step-5"} | copies
     assert newest_checkpoint(run.checkpoints)[1] == []
 
 

@@ -63,7 +63,7 @@ def build_adamw(groups: list[dict], config: TrainConfig) -> torch.optim.AdamW:
 
 
 def rate_factor(step: int, steps: int, warmup_steps: int, decay_share: float) -> float:
-    """Return the factor of the peak learning rate at a step (arXiv 2405.18392, section 4).
+    """Return the factor of the peak learning rate at a step (arXiv 2405.18392, section 3).
 
     It rises linearly, stays at 1, and falls linearly towards 0.
     """

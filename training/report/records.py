@@ -81,7 +81,9 @@ def draw_loss(history: History) -> None:
     plot = figure.subplots()
     plot.set(xlabel="step", ylabel="loss (bits per byte)")
     if losses := history.curve("loss"):
-        plot.plot(losses["step"], losses["y"], color="#9bb8d3", label="training batch")
+        smoothed = ", labels smoothed" if history.run.train.label_smoothing else ""
+        label = f"training batch{smoothed}"
+        plot.plot(losses["step"], losses["y"], color="#9bb8d3", label=label)
     if bits := history.curve("bits_per_byte"):
         plot.plot(bits["step"], bits["y"], color="#c0504d", marker="o", label="unseen text")
     if plot.lines:

@@ -52,6 +52,8 @@ class TrainConfig:
         check_range(self, "keep_checkpoints", 1, 10**6)
         check_range(self, "warmup_steps", 0, 10**9)
         check_range(self, "row_tokens", 0, 2**31)
+        if self.row_tokens == 1:
+            raise UserError("row_tokens=1 leaves nothing to predict from: choose 0, or at least 2")
         check_range(self, "lora", 0, 4096)
         check_range(self, "seed", 0, 2**63 - 1)
         check_range(self, "learning_rate", 0.0, 10.0)

@@ -252,12 +252,13 @@ class Run(Settings):
     def drop_old_checkpoints(self) -> None:
         """Delete all checkpoints but the newest few sound ones and the best one.
 
-        This also deletes incomplete folders of a killed process.
+        This also deletes incomplete folders of a killed process, and no copy of another name.
         """
         newest = filter(self.is_sound, list_checkpoints(self.checkpoints))
         best = filter(self.is_sound, self.by_goodness())
         kept = {*islice(newest, self.train.keep_checkpoints), *islice(best, 1)}
-        for folder in set(self.checkpoints.glob("*step-*")) - kept:
+        incomplete = self.checkpoints.glob(".step-*")
+        for folder in {*list_checkpoints(self.checkpoints), *incomplete} - kept:
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -69,6 +69,8 @@ NOTICES = (  # what Android's WhatsApp has in place of a message, without a mark
     "live location shared",
     "Waiting for this message. This may take a while",
 )
+# A file by Android's name for it, and in any language that it is attached.
+ATTACHED = r"[A-Z]{3}-\d{8}-WA\d{4}\.\w{2,5} \([^()]+\)"
 PLACE = r"\w+ ?: https://maps\.google\.com/\?q=[-\d.,]+"  # with its word in any language
 KAKAOTALK = re.compile(r"사진|동영상|이모티콘")
 FORMS = (
@@ -83,7 +85,7 @@ FORMS = (
             rf"({'|'.join(NOTICES)})\.?|{PLACE}|(?-i:null)",
             re.IGNORECASE,
         ),
-        re.compile(r"\u200e.*|<[^<>]*>"),
+        re.compile(rf"\u200e.*|<[^<>]*>|{ATTACHED}"),
     ),
     Form(  # what its program for computers copies
         "Telegram chat",

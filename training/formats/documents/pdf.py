@@ -106,12 +106,14 @@ def lines_of(page: Any) -> Iterator[Line]:
 def without_titles(pages: list[list[Line]]) -> tuple[list[list[Line]], int]:
     """Return the pages without running titles and page numbers, and how many lines these were.
 
-    Such a line is one of the first or last two of its page. On more than half of the pages such a
-    line is the same but for numbers, or has the number of the page at its beginning or end.
+    Such a line is one of the first or last two of its page. On more than half of the pages, or of
+    those on the left or on the right of an open book, such a line is the same but for numbers, or
+    has the number of the page at its beginning or end.
     """
 
-    def keys(page: int, line: Line) -> Iterator[str | int]:
-        yield re.sub(r"\d+", "0", line.text)
+    def keys(page: int, line: Line) -> Iterator[str | int | tuple[int, str]]:
+        text = re.sub(r"\d+", "0", line.text)
+        yield from (text, (page % 2, text))
         for number in re.findall(r"^\d{1,4}\b|\b\d{1,4}$", line.text):
             yield int(number) - page
 
@@ -123,13 +125,12 @@ def without_titles(pages: list[list[Line]]) -> tuple[list[list[Line]], int]:
         for i, page in enumerate(pages)
         for key in {key for line in edges(page) for key in keys(i, line)}
     )
-    least = max(2, len(pages) // 2)
+
+    def recurs(key: str | int | tuple[int, str]) -> bool:
+        return count[key] > max(2, len(pages) // (4 if isinstance(key, tuple) else 2))
+
     kept = [
-        [
-            line
-            for line in page
-            if line not in edges(page) or all(count[key] <= least for key in keys(i, line))
-        ]
+        [line for line in page if line not in edges(page) or not any(map(recurs, keys(i, line)))]
         for i, page in enumerate(pages)
     ]
     return kept, sum(map(len, pages)) - sum(map(len, kept))
