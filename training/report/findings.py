@@ -237,9 +237,9 @@ def or_init(history: History) -> str:
 
 
 def writes_english(run: Run) -> bool:
-    """Return whether what a run wrote may be English."""
+    """Return whether what a run was asked and wrote may be English."""
     written = (text for _, samples in run.samples() for sample in samples for text in sample)
-    return may_be_english(" ".join(written))
+    return may_be_english(" ".join([*run.data.examples, *written]))
 
 
 def suits_init(is_chat: bool, n_bytes: int, is_english: bool) -> bool:
