@@ -202,7 +202,7 @@ def test_many_chats_make_files_that_are_read_again(page: Page) -> None:
             const ids = (await store.list()).map(({{ id }}) => id);
             const files = async (largest) => {{
                 const texts = [];
-                for await (const text of transfer.asJson(store, ids, largest)) texts.push(text);
+                for await (const text of transfer.asJson(store, ids, [], largest)) texts.push(text);
                 return texts;
             }};
             const one = await files(transfer.LARGEST);

@@ -8,7 +8,7 @@ const KIND = "gptcore chats";
 // Yields the texts of JSON files with chats and the tokens of their replies: one, or as many as it
 // takes that each can be read again. A chat that is too large with its tokens goes without them, and
 // a damaged one is left out, as no import would take it: its id is added to `left`.
-export async function* asJson(store, ids, left) {
+export async function* asJson(store, ids, left, largest = LARGEST) {
   const sizeOf = (text) => new Blob([text]).size + 1;
   const whole = (chats) => `{"kind":"${KIND}","version":${VERSION},"chats":[${chats.join(",")}]}`;
   let chats = [];
@@ -20,9 +20,9 @@ export async function* asJson(store, ids, left) {
       continue;
     }
     let text = JSON.stringify(entry);
-    if (1000 + sizeOf(text) > LARGEST) text = JSON.stringify({ ...entry, tokens: {} });
+    if (1000 + sizeOf(text) > largest) text = JSON.stringify({ ...entry, tokens: {} });
     const bytes = sizeOf(text);
-    if (chats.length && size + bytes > LARGEST) {
+    if (chats.length && size + bytes > largest) {
       yield whole(chats);
       [chats, size] = [[], 1000];
     }
