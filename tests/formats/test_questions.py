@@ -125,20 +125,6 @@ Pay now.
 """
 
 
-def test_an_answer_keeps_its_last_line_and_what_is_bold(tmp_path: Path) -> None:
-    path = write(tmp_path / "faq.md", MARKED)
-    assert documents(path) == pairs(
-        "Open?", "**Yes**, we are.",
-        "Where?", "Here:\n\nMain Street",
-        "How do I reach you?", "By mail.\n\nhelp@example.org",
-        "Two?", "One.\n\nOr more.",
-        "Last?", "These:\n\n* wheels",
-    )  # fmt: skip
-    said = told(path)
-    assert "skipped 1: it stands above the first question (first: the beginning)" in said
-    assert "skipped 1: a title or another text stands below its answer (first: question 5)" in said
-
-
 HEADINGS = """# Shop
 
 We mend bikes.
@@ -161,16 +147,36 @@ An hour.
 """
 
 
-def test_headings_that_are_questions_have_what_stands_below_them(tmp_path: Path) -> None:
-    path = write(tmp_path / "faq.md", HEADINGS)
-    assert documents(path) == pairs(
-        "Do you deliver?", "Yes:\n\n* on Fridays",
-        "Can I pay in cash?", "Of course.",
-        "How *long* does it take?", "An hour.",
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "expected", "titled"),
+    [
+        (MARKED, pairs(
+            "Open?", "**Yes**, we are.",
+            "Where?", "Here:\n\nMain Street",
+            "How do I reach you?", "By mail.\n\nhelp@example.org",
+            "Two?", "One.\n\nOr more.",
+            "Last?", "These:\n\n* wheels",
+        ), 5),
+        (HEADINGS, pairs(
+            "Do you deliver?", "Yes:\n\n* on Fridays",
+            "Can I pay in cash?", "Of course.",
+            "How *long* does it take?", "An hour.",
+        ), 2),
+    ],
+    ids=["marks", "headings"],
+)  # fmt: skip
+def test_answers_of_markdown_are_whole_and_what_is_beside_them_is_told(
+    tmp_path: Path, text: str, expected: list, titled: int
+) -> None:
+    path = write(tmp_path / "faq.md", text)
+    assert documents(path) == expected
     said = told(path)
-    assert "skipped 1: a title or another text stands below its answer (first: question 2)" in said
-    assert "skipped 1: it stands above the first question" in said
+    assert "skipped 1: it stands above the first question (first: the beginning)" in said
+    below = "skipped 1: a title or another text stands below its answer"
+    assert f"{below} (first: question {titled})" in said
+
+
+def test_few_headings_that_are_questions_are_a_text(tmp_path: Path) -> None:
     few = HEADINGS.replace("deliver?", "deliver").replace("cash?", "cash")
     assert documents(write(tmp_path / "text.md", few)) == [few]
 

@@ -418,7 +418,9 @@ def test_a_whatsapp_chat_asks_whose_words_are_learned(page: Page) -> None:
     )
     expect(page.get_by_label("What is in the texts")).to_contain_text("chat of Ann")
     press(page, "Remove _chat.txt")
+    expect(field).to_have_value("Ann; Cleo")
     press(page, "Remove shop.csv")
+    expect(field).to_have_value("")  # the next texts are of others
 
 
 def test_what_is_typed_stays_in_another_room_and_in_another_language(page: Page) -> None:

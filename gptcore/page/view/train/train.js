@@ -195,9 +195,11 @@ export class Train {
     return this.begin("look");
   }
 
-  // What was said of the texts was said of all of them.
+  // What was said of the texts was said of all of them, and is not said of the next ones.
   async remove(name) {
-    if (await this.act("remove", { name })) await this.lookAgain();
+    if (!(await this.act("remove", { name }))) return;
+    if (!this.state.texts.length) this.me.value = this.columns.value = "";
+    await this.lookAgain();
   }
 
   async lookAgain() {
